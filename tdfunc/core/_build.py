@@ -1,0 +1,191 @@
+"""From what a user writes to leaves and a structure: the constructor's work, and that of `set` and `update`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from tdfunc import ops
+from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, TdfuncError, describe, show_path
+from tdfunc.structure import KeyPath, Spec, Static, Structure, as_path, empty, is_static
+
+from ._slots import Slots
+
+_TENSORS = frozenset({Tensor, Parameter})
+
+Built = tuple[tuple[Tensor, ...], Structure]
+
+
+def build(source: Any, size: tuple[int, ...], entries: dict[str, Any]) -> Built:
+    """Return the leaves and the structure of a mapping, of pairs, or of a tree, with more entries given by keyword."""
+    items = _items(source)
+    if entries:
+        items = {**items, **entries}
+    quick = _all_tensors(items, size)
+    if quick is not None:
+        return quick
+    problems: list[tuple[type[TdfuncError], str]] = []
+    built = _node(_grow(items, (), problems), size, (), problems)
+    if problems:
+        raise problems[0][0](_together(problems))
+    return built if built[0] else (built[0], built[1].sized(size))
+
+
+def _items(source: Any) -> dict[Any, Any]:
+    if type(source) is dict:
+        return source  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(source, Mapping):
+        return dict(source.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(source, torch.nn.Module):
+        raise StructureError(
+            describe("TensorDict: got a module", expected="a mapping or pairs", got=type(source).__name__, fix="params_of(module)")
+        )
+    if isinstance(source, Iterable) and not isinstance(source, Tensor | str | bytes):
+        pairs: list[Any] = list(source)  # pyright: ignore[reportUnknownArgumentType]
+        if all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):  # pyright: ignore[reportUnknownArgumentType]
+            return dict(pairs)
+    raise StructureError(
+        describe(
+            "TensorDict: cannot read the source",
+            expected="a mapping, or pairs of a key and a value",
+            got=type(source).__name__,
+            fix="TensorDict({'key': value})",
+        )
+    )
+
+
+def _all_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
+    """Return what is built of a flat mapping of right-shaped tensors, or None if it is not that simple."""
+    values = tuple(items.values())
+    for value in values:
+        if type(value) not in _TENSORS:
+            return None
+    ranks = tuple([value.dim() for value in values])
+    if size:
+        n = len(size)
+        for value in values:
+            if value.shape[:n] != size:
+                return None
+        ranks = tuple([rank - n for rank in ranks])
+    structure = empty().compose(tuple(items), ranks)
+    if structure is None:  # a key is no plain str
+        return None
+    return values, structure if values else structure.sized(size)
+
+
+def _grow(items: Mapping[Any, Any], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]) -> dict[str, Any]:
+    """Return a mapping with its keys in normal form: tuples become nested dicts."""
+    grown: dict[str, Any] = {}
+    for key, value in items.items():
+        try:
+            path = as_path(key)
+        except KeyPathError as error:
+            problems.append((KeyPathError, f"{error}\n  inside: {show_path(at)}"))
+            continue
+        node = grown
+        for name in path[:-1]:
+            below = node.get(name)
+            node[name] = dict(below.items()) if isinstance(below, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+            node = node[name]
+        old = node.get(path[-1])
+        # A nested dict that tuple keys began is continued by a mapping under its name.
+        node[path[-1]] = {**old, **value} if len(path) >= 1 and type(old) is dict and isinstance(value, Mapping) else value
+    return grown
+
+
+def _node(items: Mapping[Any, Any], size: tuple[int, ...], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]) -> Built:
+    names: list[str] = []
+    specs: list[Spec] = []
+    leaves: list[Tensor] = []
+    for name, value in items.items():
+        found = read(value, size, (*at, name), problems)
+        if found is not None:
+            names.append(name)
+            specs.append(found[1])
+            leaves.extend(found[0])
+    return tuple(leaves), empty().compose(tuple(names), tuple(specs))
+
+
+def read(
+    value: Any, size: tuple[int, ...], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]
+) -> tuple[tuple[Tensor, ...], Spec] | None:
+    """Return the leaves and the spec of one value in a tree of this batch size, or None and one more problem."""
+    if isinstance(value, Tensor):
+        return _leaf(value, size, at, problems)
+    if isinstance(value, Slots):
+        return _subtree(value, size, at, problems)
+    if isinstance(value, Mapping):
+        leaves, structure = _node(_grow(value, at, problems), size, at, problems)  # pyright: ignore[reportUnknownArgumentType]
+        return leaves, (structure, 0)
+    if is_static(value):
+        return (), value if isinstance(value, Static) else Static(value)
+    if isinstance(value, int | float | complex | torch.SymInt | torch.SymFloat) or hasattr(value, "__array__"):
+        return _leaf(torch.as_tensor(value), size, at, problems)
+    problems.append((StructureError, _no_entry(value, at)))
+    return None
+
+
+def _leaf(value: Tensor, size: tuple[int, ...], at: KeyPath, problems: list[Any]) -> tuple[tuple[Tensor, ...], Spec] | None:
+    if value.shape[: len(size)] != size:
+        problems.append((BatchSizeError, _wrong_size(tuple(value.shape), size, at)))
+        return None
+    return (value,), value.dim() - len(size)
+
+
+def _subtree(tree: Any, size: tuple[int, ...], at: KeyPath, problems: list[Any]) -> tuple[tuple[Tensor, ...], Spec] | None:
+    n = len(size)
+    if not tree._leaves:
+        return (), (tree._structure.sized(()), 0)
+    own = tuple(ops.batch_size(tree))
+    if own[:n] == size:
+        return tree._leaves, (tree._structure, len(own) - n)
+    if len(own) < n and all(leaf.shape[:n] == size for leaf in tree._leaves):  # it has fewer batch dims than its shapes allow
+        return tree._leaves, (ops.with_batch_size(tree, size)._structure, 0)
+    problems.append((BatchSizeError, _wrong_size(own, size, at)))
+    return None
+
+
+def _wrong_size(shape: tuple[int, ...], size: tuple[int, ...], at: KeyPath) -> str:
+    return describe(
+        "the shape does not start with the batch size",
+        at=show_path(at),
+        expected=f"a shape that starts with {tuple(size)}",
+        got=shape,
+        fix=f"give batch_size={shape[: _agree(shape, size)]}, or a tensor of shape ({', '.join(map(str, size))}, ...)",
+    )
+
+
+def _agree(shape: tuple[int, ...], size: tuple[int, ...]) -> int:
+    n = 0
+    while n < min(len(shape), len(size)) and shape[n] == size[n]:
+        n += 1
+    return n
+
+
+def _no_entry(value: Any, at: KeyPath) -> str:
+    fixes = {
+        "list": "torch.tensor(value) for numbers, torch.stack(value) for tensors, tuple(value) for a static value",
+        "tuple": "torch.stack(value) for tensors",
+        "set": "tuple(sorted(value)) for a static value",
+    }
+    if isinstance(value, torch.nn.Module):
+        fix = "params_of(module) gives its parameters"
+    else:
+        fix = fixes.get(type(value).__name__, f"register_static({type(value).__name__}, to_json, from_json)")
+    return describe(
+        "this value can be no entry",
+        at=show_path(at),
+        expected="a tensor, a number, an array, a mapping, or a static value",
+        got=f"{type(value).__name__}",
+        fix=fix,
+    )
+
+
+def _together(problems: list[tuple[type[TdfuncError], str]]) -> str:
+    if len(problems) == 1:
+        return f"TensorDict: {problems[0][1]}"
+    return f"TensorDict: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems)

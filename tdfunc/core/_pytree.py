@@ -1,0 +1,76 @@
+"""TensorDict as a pytree of torch and of optree: flatten is `(leaves, structure)`, unflatten one constructor."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import optree
+from torch.utils import _pytree
+
+from tdfunc.structure import KeyPath, Structure, from_json, to_json
+
+from ._slots import construct
+from ._tensordict import TensorDict
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PathKey:
+    """The key of a leaf in torch's key paths: its whole path, since a TensorDict is flat to a pytree."""
+
+    path: KeyPath
+
+    def __str__(self) -> str:
+        return "".join(f"[{name!r}]" for name in self.path)
+
+    def get(self, parent: Any) -> Any:
+        """Return the leaf."""
+        return parent[self.path]
+
+
+def _flatten(tree: TensorDict) -> tuple[list[Any], Structure]:
+    return list(tree._leaves), tree._structure
+
+
+def _flatten_with_keys(tree: TensorDict) -> tuple[list[tuple[Any, Any]], Structure]:
+    return [(PathKey(path), leaf) for path, leaf in zip(tree._structure.paths(), tree._leaves, strict=True)], tree._structure
+
+
+def _unflatten(leaves: Iterable[Any], structure: Structure) -> TensorDict:
+    return construct(TensorDict, tuple(leaves), structure)
+
+
+def _optree_flatten(tree: TensorDict) -> tuple[tuple[Any, ...], Structure, tuple[KeyPath, ...]]:
+    return tree._leaves, tree._structure, tree._structure.paths()
+
+
+def _optree_unflatten(structure: Structure, leaves: Iterable[Any]) -> TensorDict:
+    return construct(TensorDict, tuple(leaves), structure)
+
+
+def _optree_namespace() -> Any:
+    """Return optree's global namespace, for which optree 0.20 has no public name (it refuses the empty str).
+
+    Without it, `optree.tree_map(f, td, namespace="tdfunc")` still works.
+    """
+    return getattr(optree.registry, "__GLOBAL_NAMESPACE", "tdfunc")
+
+
+def register() -> None:
+    """Register TensorDict with both pytree libraries; called once, at import."""
+    _pytree.register_pytree_node(
+        TensorDict,
+        _flatten,
+        _unflatten,
+        serialized_type_name="tdfunc.TensorDict",
+        to_dumpable_context=to_json,
+        from_dumpable_context=from_json,
+        flatten_with_keys_fn=_flatten_with_keys,
+    )
+    optree.register_pytree_node(
+        TensorDict, _optree_flatten, _optree_unflatten, path_entry_type=optree.MappingEntry, namespace=_optree_namespace()
+    )
+
+
+register()

@@ -1,0 +1,396 @@
+"""The container: a structure and its leaves. Everything else is a function in `ops`, called in one line."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from tdfunc import ops
+from tdfunc._errors import ImmutableError, StructureError, describe
+from tdfunc._typing import Key, KeyPath, Predicate, Size
+from tdfunc.structure import Structure, as_path, is_path
+
+from . import _access, _write
+from ._build import build
+from ._convert import dense, flat
+from ._repr import text
+from ._slots import Slots, construct, fill
+from ._torch_function import dispatch
+
+
+class TensorDict(Slots, Mapping[str, Any]):
+    """An immutable tree of tensors under str keys, with a batch size that its leaves tell.
+
+    A TensorDict is a structure (names, event ranks, ties, static values; static to torch.compile, one guard) and a flat
+    tuple of leaves (tensors; what torch.func, autograd and pytrees see). It is a `collections.abc.Mapping`. No operation
+    changes one: each gives a new TensorDict, which shares what stays the same.
+
+    Args:
+        source: A mapping, pairs of key and value, or a TensorDict. Nested mappings become subtrees; a tuple is a key
+            path. Numbers and arrays become tensors; str, bytes, bool, None, dtypes, devices, sizes, enum members, frozen
+            dataclasses and tuples of these become static values.
+        batch_size: The leading shape that all leaves share, an int or a sequence. A nested TensorDict may have more
+            batch dims. That of a TensorDict given as source is kept where none is given.
+        **entries: More entries, by keyword.
+
+    Raises:
+        StructureError: If a value can be no entry.
+        BatchSizeError: If a leaf's shape does not start with the batch size.
+        KeyPathError: If a key is no str or tuple of str.
+
+    Shapes:
+        Each leaf is `(*batch, *event)`. Only the number of event dims is stored, per leaf: the batch size is derived,
+        so it is right inside `torch.vmap`, and after any function of the leaves.
+
+    Note:
+        Leaves are the tensors given, not copies: gradients flow, and a tensor changed in place from outside shows.
+        Under `torch.compile(fullgraph=True)` a fresh TensorDict of the same structure never recompiles. The order of
+        insertion is part of the structure: the same keys in another order are another structure, one more compile.
+
+    Example:
+        >>> import torch, tdfunc
+        >>> td = tdfunc.TensorDict({"x": torch.zeros(3, 4), "y": {"z": torch.ones(3)}}, batch_size=3)
+        >>> td["y", "z"]
+        tensor([1., 1., 1.])
+        >>> (td + 1)[0].batch_size, td.set("w", torch.zeros(3, 2)).batch_size
+        (torch.Size([]), torch.Size([3]))
+    """
+
+    __slots__ = ()
+
+    def __init__(self, source: Any = (), batch_size: Size = (), **entries: Any) -> None:
+        size = ops.as_size(batch_size)
+        if isinstance(source, Slots):
+            tree: Any = ops.with_batch_size(source, size) if size else source  # type: ignore[type-var]
+            for key, value in entries.items():
+                tree = _write.set_entry(tree, key, value)
+            fill(self, tree._leaves, tree._structure)
+        else:
+            leaves, structure = build(source, size, entries)
+            fill(self, leaves, structure)
+
+    # --- the contract with ops: rebuild, and nothing else makes one ------------------------------------------------
+
+    @classmethod
+    def _rebuild(cls, leaves: tuple[Tensor, ...], structure: Structure) -> Self:
+        return construct(cls, leaves, structure)
+
+    # --- immutability ------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise ImmutableError(_refusal(f"td.{name} = ...", "td.set(key, value)"))
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise ImmutableError(_refusal(f"del td.{name}", "td.exclude(key)"))
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        keys = isinstance(key, str) or (isinstance(key, tuple) and bool(key) and isinstance(key[0], str))  # pyright: ignore[reportUnknownMemberType]
+        fix = f"td = td.set({key!r}, value)" if keys else "td = td.map(lambda leaf: ...), out of place"
+        raise ImmutableError(_refusal("td[...] = value", fix))
+
+    def __delitem__(self, key: object) -> NoReturn:
+        raise ImmutableError(_refusal("del td[...]", f"td = td.exclude({key!r})"))
+
+    def __bool__(self) -> NoReturn:
+        raise StructureError(describe("the truth value of a TensorDict is ambiguous", fix="td.is_empty(), or a.equal(b)"))
+
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        from copy import deepcopy
+
+        return self._rebuild(tuple(deepcopy(leaf, memo) for leaf in self._leaves), self._structure)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from ._pickle import reduce
+
+        return reduce(self)
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def structure(self) -> Structure:
+        """The static half: names, event ranks, ties, static values."""
+        return self._structure
+
+    @property
+    def batch_size(self) -> torch.Size:
+        """The longest leading shape on which all leaves agree, event dims aside."""
+        return ops.batch_size(self)
+
+    shape = batch_size
+
+    @property
+    def batch_dims(self) -> int:
+        """The number of batch dims."""
+        return len(self.batch_size)
+
+    ndim = batch_dims
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of all leaves, or None if they differ."""
+        return ops.device(self)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of all leaves, or None if they differ."""
+        return ops.dtype(self)
+
+    @property
+    def ties(self) -> tuple[tuple[KeyPath, ...], ...]:
+        """The groups of key paths that share one leaf."""
+        return self._structure.ties()
+
+    def numel(self) -> int:
+        """Return the number of elements of all leaves, a tied leaf counted once."""
+        return sum([leaf.numel() for leaf in self._leaves])
+
+    def is_empty(self) -> bool:
+        """Say whether there is no leaf."""
+        return not self._leaves
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is str:
+            entry = self._structure.find(key)
+            if type(entry) is int:
+                return self._leaves[entry]
+            return _access.fetch(self, key, entry)
+        return _access.path_or_index(self, key)
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """Return the entry under a key path, or the default."""
+        entry = self._structure.find(key if type(key) is str else as_path(key))
+        if type(entry) is int:
+            return self._leaves[entry]
+        return default if entry is None else _access.fetch(self, key, entry)
+
+    def __contains__(self, key: object) -> bool:
+        if type(key) is str:
+            return self._structure.find(key) is not None
+        return is_path(key) and self._structure.find(as_path(key)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._structure.entries())
+
+    def __len__(self) -> int:
+        return len(self._structure.entries())
+
+    def keys(self, include_nested: bool = False, leaves_only: bool = False) -> KeysView[Any]:
+        """Return the keys in order of insertion; with `include_nested` also the paths below, as tuples.
+
+        `leaves_only` leaves out the subtrees themselves.
+        """
+        if include_nested or leaves_only:
+            return _access.listed(self, include_nested, leaves_only).keys()
+        return self._structure.entries().keys()
+
+    def values(self, include_nested: bool = False, leaves_only: bool = False) -> ValuesView[Any]:
+        """Return the entries in order of insertion; see `keys`."""
+        if include_nested or leaves_only:
+            return _access.listed(self, include_nested, leaves_only).values()
+        return _access.items(self).values()
+
+    def items(self, include_nested: bool = False, leaves_only: bool = False) -> ItemsView[Any, Any]:
+        """Return the pairs of key and entry in order of insertion; see `keys`."""
+        if include_nested or leaves_only:
+            return _access.listed(self, include_nested, leaves_only).items()
+        return _access.items(self).items()
+
+    # --- entries -----------------------------------------------------------------------------------------------------
+
+    def set(self, key: Key, value: Any) -> Self:
+        """Return the tree with a value under a key path; missing subtrees are made. Sets all paths of a tie."""
+        return _write.set_entry(self, key, value)
+
+    def update(self, other: Any = (), **entries: Any) -> Self:
+        """Return the tree with all entries of another: subtrees merge, where a leaf meets a subtree `other` wins."""
+        return ops.update(self, self._as_tree(other, entries))
+
+    def __or__(self, other: Any) -> Self:
+        return ops.update(self, self._as_tree(other, {})) if isinstance(other, Mapping) else NotImplemented
+
+    def _as_tree(self, other: Any, entries: dict[str, Any]) -> Any:
+        return other if isinstance(other, Slots) and not entries else TensorDict(other, self.batch_size, **entries)
+
+    def select(self, *keys: Key, strict: bool = True) -> Self:
+        """Return the tree with only these entries, in the order of the tree; `strict=False` ignores missing ones."""
+        return ops.select(self, keys, strict=strict)
+
+    def exclude(self, *keys: Key) -> Self:
+        """Return the tree without these entries; missing ones do not matter."""
+        return ops.exclude(self, keys)
+
+    def pop(self, key: Key, *default: Any) -> tuple[Any, Self]:
+        """Return an entry and the tree without it."""
+        return _write.pop(self, key, default)
+
+    def rename_key(self, old: Key, new: Key) -> Self:
+        """Return the tree with an entry under another key path."""
+        return ops.rename_key(self, old, new)
+
+    def filter(self, pred: Predicate) -> Self:
+        """Return the tree of the leaves with `pred(path, leaf)`; a tied leaf is seen once, under its first path."""
+        return ops.filter_leaves(self, pred)
+
+    def partition(self, pred: Predicate) -> tuple[Self, Self]:
+        """Return the tree of the leaves with `pred(path, leaf)`, and that of the others; `merge` is the inverse."""
+        return ops.partition(self, pred)
+
+    def tie(self, *paths: Key) -> Self:
+        """Return the tree in which the paths share one leaf, that of the first path."""
+        return ops.tie(self, paths)
+
+    def untie(self, *paths: Key) -> Self:
+        """Return the tree in which each of the paths has a leaf of its own."""
+        return ops.untie(self, paths)
+
+    # --- maps --------------------------------------------------------------------------------------------------------
+
+    def map(self, fn: Callable[..., Any], *others: Any) -> Self:
+        """Return the tree of `fn(leaf, *leaves of the others)`, others matched by key path.
+
+        The batch dims stay as far as the results' leading dims still match (a raw `tree_map` keeps the event ranks).
+        """
+        return ops.tree_map(self, fn, *others)
+
+    def map_with_path(self, fn: Callable[..., Any], *others: Any) -> Self:
+        """Return the tree of `fn(path, leaf, *leaves of the others)`; a tied leaf is seen once, under its first path."""
+        return ops.tree_map_with_path(self, fn, *others)
+
+    def with_batch_size(self, size: Size) -> Self:
+        """Return the tree with another batch size, over the same leaves."""
+        return ops.with_batch_size(self, size)
+
+    def auto_batch_size(self) -> Self:
+        """Return the tree with the longest batch size that all shapes allow."""
+        return ops.auto_batch_size(self)
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """Return the trees along a batch dim, views of this one."""
+        return ops.unbind(self, dim)
+
+    # --- casts -------------------------------------------------------------------------------------------------------
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Return the tree with `leaf.to(...)` for every leaf: a device, a dtype or both, as for a tensor."""
+        return ops.to(self, *args, **kwargs)
+
+    def detach(self) -> Self:
+        """Return the tree out of the autograd graph; the leaves share their values."""
+        return ops.leafwise(self, Tensor.detach)
+
+    def clone(self) -> Self:
+        """Return the tree with copies of the leaves; gradients flow through."""
+        return ops.leafwise(self, torch.clone)
+
+    def requires_grad(self, flag: bool = True) -> Self:
+        """Return the tree of fresh autograd leaves that share the values; integer leaves stay as they are."""
+        return ops.requires_grad(self, flag)
+
+    def zeros_like(self) -> Self:
+        """Return the tree of zeros with the leaves' shapes, dtypes and devices."""
+        return ops.leafwise(self, torch.zeros_like)
+
+    # --- arithmetic: number, tensor over the batch shape (trailing dims aligned), or tree with the same paths ---------
+
+    def __add__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.add, "+")
+
+    def __sub__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.sub, "-")
+
+    def __mul__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.mul, "*")
+
+    def __truediv__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.truediv, "/")
+
+    def __floordiv__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.floordiv, "//")
+
+    def __mod__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.mod, "%")
+
+    def __pow__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.pow, "**")
+
+    def __rsub__(self, other: Any) -> Self:
+        return ops.binary(self, other, ops.rsub, "-")
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return ops.binary(self, other, ops.rdiv, "/")
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        return ops.binary(self, other, ops.rfloordiv, "//")
+
+    def __rmod__(self, other: Any) -> Self:
+        return ops.binary(self, other, ops.rmod, "%")
+
+    def __rpow__(self, other: Any) -> Self:
+        return ops.binary(self, other, ops.rpow, "**")
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> Self:
+        return ops.leafwise(self, operator.neg)
+
+    def __abs__(self) -> Self:
+        return ops.leafwise(self, operator.abs)
+
+    def __lt__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.lt, "<")
+
+    def __le__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.le, "<=")
+
+    def __gt__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.gt, ">")
+
+    def __ge__(self, other: Any) -> Self:
+        return ops.binary(self, other, operator.ge, ">=")
+
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+        return ops.binary(self, other, operator.eq, "==")
+
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+        return ops.binary(self, other, operator.ne, "!=")
+
+    def equal(self, other: Any) -> bool:
+        """Say whether the other has the same paths, ties, statics, shapes, dtypes and values, whatever the key order."""
+        return ops.equal(self, other)
+
+    def allclose(self, other: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+        """Say whether the other has the same paths, ties, statics and shapes, and values within tolerance."""
+        return ops.allclose(self, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+    # --- out ---------------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return nested dicts of the leaves and static values."""
+        return dense(self)
+
+    def to_flat(self, sep: str = ".") -> dict[str, Any]:
+        """Return one dict under joined key paths; a key that contains the separator is refused."""
+        return flat(self, sep)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+
+def _refusal(what: str, fix: str) -> str:
+    return describe(f"a TensorDict never changes: {what} is refused", expected="a pure form, which gives a new TensorDict", fix=fix)

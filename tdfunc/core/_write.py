@@ -1,0 +1,54 @@
+"""Setting what a user gives: any value that can be an entry, under any key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tdfunc import ops
+from tdfunc._errors import TdfuncError
+from tdfunc.structure import KeyPath, Static, as_path
+
+from ._build import read
+
+
+def set_entry(tree: Any, key: Any, value: Any) -> Any:
+    """Return the tree with a value under a key path."""
+    path: KeyPath = (key,) if type(key) is str else as_path(key)
+    if isinstance(value, Tensor):
+        return ops.set_leaf(tree, path, value)
+    problems: list[tuple[type[TdfuncError], str]] = []
+    found = read(value, _size_at(tree, path), path, problems)
+    if found is None or problems:
+        raise problems[0][0](f"set: {problems[0][1]}")
+    leaves, spec = found
+    if isinstance(spec, Static):
+        return ops.set_static(tree, path, spec)
+    if isinstance(spec, tuple):
+        return ops.set_subtree(tree, path, leaves, spec)
+    return ops.set_leaf(tree, path, leaves[0])
+
+
+def _size_at(tree: Any, path: KeyPath) -> tuple[int, ...]:
+    """Return the batch size that a new value under a path must start with."""
+    size = tuple(ops.batch_size(tree))
+    if not tree._structure.extra_at(path[:-1]):
+        return size
+    node: Any = tree
+    for name in path[:-1]:
+        node = node.get(name)
+        if not isinstance(node, type(tree)):
+            break
+        size = tuple(ops.batch_size(node))
+    return size
+
+
+def pop(tree: Any, key: Any, default: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return an entry and the tree without it; the default and the tree as it is where the entry is missing."""
+    path = as_path(key)
+    if tree._structure.find(path) is None:
+        if not default:
+            raise ops.unknown_key(tree, path, "pop")
+        return default[0], tree
+    return tree[path], ops.exclude(tree, (path,))

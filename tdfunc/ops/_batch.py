@@ -1,0 +1,138 @@
+"""The batch size of a tree: derived from its leaves, never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tdfunc._errors import BatchSizeError, describe, show_path
+from tdfunc._typing import Size, T, TensorTree
+from tdfunc.structure import Structure
+
+
+def batch_size(tree: TensorTree) -> torch.Size:
+    """Return the longest leading shape on which all leaves agree, event dims aside."""
+    structure, leaves = tree._structure, tree._leaves
+    if not leaves:
+        return torch.Size(structure.stored_size())
+    common: tuple[int, ...] | None = None
+    for leaf, rank in zip(leaves, structure.ranks(), strict=True):
+        shape = _shape(leaf)
+        batch = shape[: max(0, len(shape) - rank)]
+        common = batch if common is None else _common_prefix(common, batch)
+        if not common:
+            break
+    return torch.Size(common or ())
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    # An unflattened tree may hold anything: what has no shape has no batch dims.
+    return leaf.shape if isinstance(leaf, Tensor) else ()
+
+
+def _common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    n = min(len(a), len(b))
+    while n and a[:n] != b[:n]:
+        n -= 1
+    return a[:n]
+
+
+def batch_dims(tree: TensorTree) -> int:
+    """Return the number of batch dims, told by the first leaf: all agree, but in a tree that a raw tree_map bent."""
+    leaves = tree._leaves
+    rank = tree._structure.first_rank()
+    return max(0, leaves[0].dim() - rank) if leaves else -rank
+
+
+def front(tree: TensorTree) -> tuple[int, ...]:
+    """Return the batch size as the first leaf tells it."""
+    leaves = tree._leaves
+    return leaves[0].shape[: batch_dims(tree)] if leaves else tree._structure.stored_size()
+
+
+def as_size(size: Size) -> tuple[int, ...]:
+    """Return a batch size given as an int or a sequence as a tuple."""
+    if isinstance(size, int):
+        return (size,)
+    if isinstance(size, Tensor) or not all(isinstance(n, int | torch.SymInt) for n in size):
+        raise BatchSizeError(
+            describe("a batch size is an int or a sequence of ints", got=f"{size!r} of type {type(size).__name__}", fix="pass e.g. (3, 4)")
+        )
+    return tuple(size)
+
+
+def rederive(tree: TensorTree, leaves: Sequence[Tensor]) -> Structure:
+    """Return the structure for new leaves of a tree: the batch dims stay as far as the leading dims still match."""
+    structure = tree._structure
+    if not tree._leaves:
+        return structure
+    extras = structure.extras()
+    kept = _kept(front(tree), leaves)
+    ranks = tuple([leaf.dim() - kept for leaf in leaves])
+    if not extras:
+        return structure if ranks == structure.ranks() else structure.ranking(ranks, ())
+    dims = batch_dims(tree)
+    totals: dict[tuple[str, ...], tuple[int, int]] = {(): (dims, kept)}  # path -> batch dims before and after
+    changed: list[int] = []
+    for path, extra, at in extras:
+        above = next(totals[path[:n]] for n in range(len(path) - 1, -1, -1) if path[:n] in totals)
+        before = above[0] + extra
+        after = max(above[1], _kept(tree._leaves[at[0]].shape[:before], [leaves[i] for i in at])) if at else above[1]
+        totals[path] = (before, after)
+        changed.append(after - above[1])
+    return structure.ranking(ranks, tuple(changed))
+
+
+def _kept(size: tuple[int, ...], leaves: Sequence[Tensor]) -> int:
+    n = len(size)
+    for leaf in leaves:
+        while n and leaf.shape[:n] != size[:n]:
+            n -= 1
+    return n
+
+
+def with_batch_size(tree: T, size: Size) -> T:
+    """Return the tree with another batch size, over the same leaves."""
+    wanted = as_size(size)
+    structure, leaves = tree._structure, tree._leaves
+    if not leaves:
+        return tree._rebuild(leaves, structure.sized(wanted))
+    n = len(wanted)
+    wrong = [
+        f"{show_path(path)}: shape {tuple(leaf.shape)}"
+        for path, leaf in zip(structure.paths(), leaves, strict=True)
+        if leaf.shape[:n] != wanted
+    ]
+    if wrong:
+        raise BatchSizeError(
+            describe(
+                "with_batch_size: leaves whose shape does not start with the batch size",
+                at="; ".join(wrong),
+                expected=f"shapes that start with {wanted}",
+                fix=f"td.with_batch_size({tuple(batch_size(tree))})",
+            )
+        )
+    dims = batch_dims(tree)
+    totals: dict[tuple[str, ...], tuple[int, int]] = {(): (dims, n)}
+    changed: list[int] = []
+    for path, extra, _ in structure.extras():
+        above = next(totals[path[:k]] for k in range(len(path) - 1, -1, -1) if path[:k] in totals)
+        before = above[0] + extra
+        totals[path] = (before, max(before, above[1]))
+        changed.append(totals[path][1] - above[1])
+    ranks = tuple(leaf.dim() - n for leaf in leaves)
+    return tree._rebuild(leaves, structure.ranking(ranks, tuple(changed)))
+
+
+def auto_batch_size(tree: T) -> T:
+    """Return the tree with the longest batch size that its leaves' shapes allow."""
+    leaves = tree._leaves
+    if not leaves:
+        return tree
+    common: tuple[int, ...] = tuple(leaves[0].shape)
+    for leaf in leaves[1:]:
+        common = _common_prefix(common, tuple(leaf.shape))
+    return with_batch_size(tree, tuple(common))

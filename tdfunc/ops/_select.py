@@ -1,0 +1,130 @@
+"""Choosing and joining entries: select, exclude, filter, partition, merge, rename, tie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tdfunc._errors import KeyPathError, StructureError, describe, nearest, show_path
+from tdfunc._typing import Key, Predicate, T, TensorTree
+from tdfunc.structure import KeyPath, Structure, as_path
+
+
+def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
+    """Return the error for a path that is not there, with the nearest names."""
+    structure: Any = tree._structure
+    depth = 0
+    for depth in range(len(path)):
+        if structure.find(path[: depth + 1]) is None:
+            break
+    entry = structure.find(path[:depth]) if depth else None
+    names = list(structure.entries() if not depth else getattr(getattr(entry, "structure", None), "entries", dict)())
+    shown = ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
+    return KeyPathError(
+        describe(
+            f"{op}: no entry {show_path(path)}{nearest(path[depth], names)}",
+            at=show_path(path[:depth]),
+            expected=f"one of {shown}" if names else "a subtree there",
+            got=repr(path[depth]),
+            fix=f"td.get({path if len(path) > 1 else path[0]!r}) gives None for what is missing",
+        )
+    )
+
+
+def _picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:
+    leaves = tree._leaves
+    return tree._rebuild(tuple([leaves[i] for i in leaf_index]), structure if leaf_index else structure.sized(_size(tree, structure)))
+
+
+def _size(tree: TensorTree, structure: Structure) -> tuple[int, ...]:
+    from ._batch import batch_size
+
+    return tuple(batch_size(tree)) if not structure.count() else ()
+
+
+def _present(tree: TensorTree, keys: tuple[Key, ...], op: str, *, strict: bool) -> tuple[KeyPath, ...]:
+    paths = tuple([as_path(key) for key in keys])
+    if strict:
+        for path in paths:
+            if tree._structure.find(path) is None:
+                raise unknown_key(tree, path, op)
+    return paths
+
+
+def select(tree: T, keys: tuple[Key, ...], *, strict: bool = True) -> T:
+    """Return the tree with only the entries under these keys."""
+    structure, index = tree._structure.selecting(_present(tree, keys, "select", strict=strict))
+    return _picked(tree, index, structure)
+
+
+def exclude(tree: T, keys: tuple[Key, ...]) -> T:
+    """Return the tree without the entries under these keys; what is not there anyway does not matter."""
+    structure, index = tree._structure.excluding(_present(tree, keys, "exclude", strict=False))
+    return _picked(tree, index, structure)
+
+
+def filter_leaves(tree: T, pred: Predicate) -> T:
+    """Return the tree of the leaves that a predicate holds for, with the static values."""
+    return partition(tree, pred)[0]
+
+
+def partition(tree: T, pred: Predicate) -> tuple[T, T]:
+    """Return the tree of the leaves that a predicate holds for, and that of the others; static values are in both."""
+    structure = tree._structure
+    chosen = [bool(pred(path, leaf)) for path, leaf in zip(structure.paths(), tree._leaves, strict=True)]
+    yes = structure.keeping(tuple([i for i, hit in enumerate(chosen) if hit]), True)
+    no = structure.keeping(tuple([i for i, hit in enumerate(chosen) if not hit]), True)
+    return _picked(tree, yes[1], yes[0]), _picked(tree, no[1], no[0])
+
+
+def merge(first: T, *others: TensorTree) -> T:
+    """Return the union of trees; under a key path that several have, the last one wins."""
+    for other in others:
+        if getattr(other, "_structure", None) is None:
+            raise StructureError(describe("merge: expected TensorDicts", got=type(other).__name__, fix="TensorDict(...) first"))
+        structure, index = first._structure.merging(other._structure)
+        pool = first._leaves + other._leaves
+        first = first._rebuild(tuple([pool[i] for i in index]), structure)
+    return first
+
+
+def rename_key(tree: T, old: Key, new: Key) -> T:
+    """Return the tree with an entry under another key path."""
+    source, target = as_path(old), as_path(new)
+    structure = tree._structure
+    if structure.find(source) is None:
+        raise unknown_key(tree, source, "rename_key")
+    if source == target:
+        return tree
+    moved = structure.renaming(source, target) if structure.find(target) is None else None
+    if moved is None:
+        raise KeyPathError(
+            describe(
+                "rename_key: the new key is taken, or leads through a leaf",
+                at=show_path(target),
+                expected="a key path that is free",
+                fix=f"td.exclude({target!r}) first",
+            )
+        )
+    return _picked(tree, moved[1], moved[0])
+
+
+def tie(tree: T, keys: tuple[Key, ...]) -> T:
+    """Return the tree in which the paths share one leaf: that of the first path."""
+    positions: list[int] = []
+    for path in _present(tree, keys, "tie", strict=True):
+        entry = tree._structure.find(path)
+        if type(entry) is not int:
+            raise KeyPathError(describe("tie: not a leaf", at=show_path(path), fix="tie the leaves of the subtree one by one"))
+        positions.append(entry)
+    shapes = {tuple(tree._leaves[i].shape) for i in positions}
+    if len(shapes) > 1:
+        raise StructureError(describe("tie: leaves of different shapes", at=keys, got=sorted(shapes), fix="tie leaves of one shape"))
+    first = positions[0] if positions else 0
+    structure, index = tree._structure.tying(((first, *[i for i in positions if i != first]),) if positions else ())
+    return _picked(tree, index, structure)
+
+
+def untie(tree: T, keys: tuple[Key, ...]) -> T:
+    """Return the tree in which each of the paths has a leaf of its own, with the value it had."""
+    structure, index = tree._structure.untying(_present(tree, keys, "untie", strict=True))
+    return _picked(tree, index, structure)

@@ -1,0 +1,22 @@
+"""The static half of a tree: key paths, event ranks, ties and static values, hash-consed. No tensors here."""
+
+from ._keys import KeyPath as KeyPath
+from ._keys import as_key as as_key
+from ._keys import as_path as as_path
+from ._keys import is_path as is_path
+from ._opaque import constant as constant
+from ._opaque import tracing as tracing
+from ._spec import from_json as from_json
+from ._spec import from_spec as from_spec
+from ._spec import to_json as to_json
+from ._static import Static as Static
+from ._static import is_static as is_static
+from ._static import register_static as register_static
+from ._static import static as static
+from ._structure import Structure as Structure
+from ._transitions import Splice as Splice
+from ._transitions import clear_caches as clear_caches
+from ._trie import Entry as Entry
+from ._trie import Spec as Spec
+from ._trie import Subtree as Subtree
+from ._trie import empty as empty

@@ -1,0 +1,51 @@
+"""The one file that speaks to torch.compile.
+
+A Structure is registered as a value-typed opaque object: to Dynamo it is a constant with an equality guard, and its
+methods run at trace time, on the real object. So a whole structure costs one guard (equality of interned objects is
+identity), and new structures may be made inside a trace, also inside vmap.
+
+That registration is private torch API (`torch._library.opaque_object`, seen in torch 2.13). Where a torch release lacks
+it, the public `torch.compiler.assume_constant_result` serves: each method is a constant of its arguments, guarded by the
+structure's identity. It gives the same results and costs more trace time; tests/compile/test_fallback.py runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+try:
+    from torch._library.opaque_object import MemberType, register_opaque_type
+except ImportError:  # pragma: no cover - run in a subprocess by tests/compile/test_fallback.py
+    MemberType = register_opaque_type = None  # type: ignore[assignment, misc]
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+tracing = torch.compiler.is_dynamo_compiling
+"""Say whether Dynamo runs this line: it folds the call to True, in eager it is False."""
+
+
+def register_value(cls: type, methods: tuple[str, ...]) -> None:
+    """Let torch.compile treat instances as constants whose methods are called at trace time.
+
+    Args:
+        cls: A class with value equality, a hash and `__fx_repr__`.
+        methods: Names of its pure methods; they take and give constants and instances of such classes.
+    """
+    if register_opaque_type is not None and MemberType is not None:
+        register_opaque_type(cls, typ="value", members=dict.fromkeys(methods, MemberType.USE_REAL))
+        return
+    for name in methods:
+        setattr(cls, name, torch.compiler.assume_constant_result(getattr(cls, name)))
+
+
+def constant(fn: Fn) -> Fn:
+    """Let torch.compile call a function at trace time, on the real objects, and take its result for a constant.
+
+    Modules among the arguments are guarded by identity. This is `torch.compiler.assume_constant_result` without the
+    import of all of Dynamo, which takes longer than importing everything else of tdfunc together.
+    """
+    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return fn
