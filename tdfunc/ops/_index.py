@@ -49,12 +49,12 @@ def _within(tree: T, idx: Any, dims: int) -> Any:
 
 
 def _as_part(part: Any) -> Any:
-    if isinstance(part, list | range):
-        return torch.tensor(list(part), dtype=None if len(part) else torch.long)
-    if hasattr(part, "__array__") and not isinstance(part, Tensor):
-        return torch.as_tensor(part)
     if part is None or part is Ellipsis or isinstance(part, int | slice | Tensor | torch.SymInt):
         return part
+    if isinstance(part, list | range):
+        return torch.tensor(list(part), dtype=None if len(part) else torch.long)
+    if hasattr(part, "__array__"):
+        return torch.as_tensor(part)
     raise BatchSizeError(
         describe(
             "index: not an index over batch dims, nor a key path",

@@ -1,0 +1,75 @@
+"""The attributes of a clone: a module's `__dict__` without what the two must not share.
+
+This runs for every module at every bind, so it goes by what `nn.Module.__init__` puts first into each `__dict__`: flags,
+the registered tensors, eleven dicts of hooks, the sub-modules. Only what a class added after that is looked at.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import nn
+
+from tdfunc.structure import constant, tracing
+
+from ._convert import Apply
+
+PLAIN = frozenset(
+    {
+        *(bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, torch.layout),
+        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator),
+    }
+)
+"""Types of attributes that hold no reference to follow and have no state of their own."""
+
+_STANDARD = list(nn.Module().__dict__)
+_COUNT = len(_STANDARD)
+_HOOKS = tuple(name for name, value in nn.Module().__dict__.items() if type(value) is OrderedDict)
+_FIRST, _LAST = _STANDARD[0], _STANDARD[-1]
+_copy = OrderedDict.copy
+_set = object.__setattr__
+
+
+def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Give a clone its attributes: hooks and flags its own, all else still shared.
+
+    Returns:
+        The `__dict__` of the clone, and the names in it that may hold references to follow or state of their own.
+    """
+    theirs = module.__dict__
+    if tracing():
+        mine = made.__dict__
+        mine.update(theirs)
+        return mine, _traced_names(module)
+    mine = theirs.copy()
+    hooked = False
+    for name in _HOOKS:
+        hooks = theirs[name]
+        if hooks:
+            hooked = True
+        mine[name] = _copy(hooks)
+    mine["_non_persistent_buffers_set"] = theirs["_non_persistent_buffers_set"].copy()
+    mine["_apply"] = Apply(made)
+    _set(made, "__dict__", mine)
+    # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
+    names = list(theirs)
+    if hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST:
+        return mine, _names(theirs)
+    for name in names[_COUNT:]:
+        if type(theirs[name]) not in PLAIN:
+            return mine, _names(theirs)
+    return mine, ()
+
+
+def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
+    own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
+    return (*own, *[name for name in _HOOKS if theirs[name]])
+
+
+@constant
+def _traced_names(module: nn.Module) -> tuple[str, ...]:
+    """Return the names to follow as a constant of the trace, so that torch.compile guards on none of the attributes."""
+    return _names(module.__dict__)

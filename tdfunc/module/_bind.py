@@ -1,0 +1,318 @@
+"""A module with other tensors: a structural clone, and nothing else in the world is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from tdfunc import ops
+from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
+from tdfunc.core import TensorDict
+from tdfunc.structure import KeyPath, Structure, Subtree, empty
+
+from ._attributes import attributes
+from ._isolate import isolate
+from ._references import Follow
+from ._traced import class_of
+from ._unwrap import unwrap
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def bind(module: M, *states: Any, strict: bool = True) -> M:
+    """Return a module of the same class that uses the tensors of a state; `module` and the state stay as they are.
+
+    The result is a structural clone: new module objects with new dicts of parameters, buffers and sub-modules, which
+    share everything else. Nothing is swapped into the original, so there is nothing to restore: it is right in several
+    threads, after exceptions, nested, and when activation checkpointing runs it again in the backward pass.
+
+    Args:
+        module: The template. May be on the meta device if the states give all tensors.
+        *states: Trees of parameters and buffers as `params_of`, `buffers_of` and `state_of` give them; nested mappings,
+            or flat ones with dotted names. Of two that have a name, the later one counts. Buffers that are not given come
+            from the module. One path of a tied parameter sets all its paths.
+        strict: Refuse a missing parameter; False takes it from the module. An unknown name is an error all the same.
+
+    Returns:
+        The bound module. Call it, any of its methods (`bound.generate(x)`) or sub-modules (`bound.encoder(x)`).
+        Parameters are plain tensors in it. Buffers are its own: what a call writes is read by `buffers_of(bound)`, and
+        never reaches `module` or the state.
+
+    Raises:
+        KeyPathError: If a name is unknown or a parameter missing.
+        BindError: If a shape is wrong, values for tied names differ, or the arguments are of the wrong kind. All problems
+            are listed; nothing was changed.
+
+    Shapes:
+        Each leaf has the shape of the tensor that it stands for; a stacked state goes through `vmap` or `ensemble`.
+
+    Note:
+        Gradients flow to the leaves. Traces under torch.compile(fullgraph=True), vmap, grad and their nestings.
+
+    Example:
+        >>> import torch, tdfunc
+        >>> model = torch.nn.Linear(3, 2)
+        >>> zeros = tdfunc.params_of(model).map(torch.zeros_like)
+        >>> tdfunc.bind(model, zeros)(torch.ones(1, 3))
+        tensor([[0., 0.]])
+    """
+    if not isinstance(module, nn.Module):
+        raise BindError(describe("bind: expected a module first", got=type(module).__name__, fix="bind(model, params)"))
+    state = as_state(states, "bind")
+    binding = _Binding(strict)
+    bound: Any = binding.clone(unwrap(module), state._leaves, state._structure, None)
+    binding.finish(unwrap(module))
+    return bound
+
+
+def as_state(states: tuple[Any, ...], op: str) -> TensorDict:
+    """Return the states as one tree."""
+    trees = [state if isinstance(state, TensorDict) else _from_mapping(state, op) for state in states]
+    if not trees:
+        return TensorDict()
+    return trees[0] if len(trees) == 1 else ops.merge(*trees)
+
+
+def _from_mapping(state: Any, op: str) -> TensorDict:
+    if isinstance(state, nn.Module):
+        raise BindError(
+            describe(f"{op}: got a module where a state is meant", expected="a TensorDict", got=type(state).__name__, fix=f"{op}(model, params_of(other))")
+        )
+    if not isinstance(state, Mapping):
+        raise BindError(
+            describe(f"{op}: a state is a TensorDict or a mapping", got=type(state).__name__, fix=f"{op}(model, params_of(model))")
+        )
+    dotted: Any = state
+    return TensorDict({tuple(key.split(".")) if isinstance(key, str) else key: value for key, value in dotted.items()})
+
+
+Place = tuple[Any, str] | None
+"""Where the walk is: the place of the parent, and a name; None at the root. Only an error makes a key path of it."""
+
+
+def _path(place: Place) -> KeyPath:
+    return () if place is None else (*_path(place[0]), place[1])
+
+
+class _Binding:
+    """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
+
+    __slots__ = ("clones", "follow", "isolated", "missing", "new", "old", "problems", "strict")
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.clones: dict[int, nn.Module] = {}
+        self.old: list[Tensor] = []  # the module's tensors,
+        self.new: list[Tensor] = []  # and what was given for each
+        self.isolated: dict[int, Tensor] = {}
+        self.missing: list[tuple[dict[str, Any], str, Tensor, Place]] = []
+        self.follow: list[tuple[dict[str, Any], tuple[str, ...], Place]] = []
+        self.problems: list[tuple[type[TdfuncError], str]] = []
+
+    def clone(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> nn.Module:
+        """Return the clone of a module and all below it, with the leaves in place of its tensors."""
+        made = self.clones.get(id(module))
+        if made is not None:
+            self.check_shared(module, leaves, structure, place)
+            return made
+        made = object.__new__(class_of(type(module)))
+        self.clones[id(module)] = made
+        mine, names = attributes(module, made)
+        if names:
+            self.follow.append((mine, names, place))
+        entries = structure.entries()
+        used = 0
+        if mine["_parameters"]:
+            used += self.parameters(mine, leaves, entries, place)
+        else:
+            mine["_parameters"] = {}
+        if mine["_buffers"]:
+            used += self.buffers(mine, leaves, entries, place)
+        else:
+            mine["_buffers"] = {}
+        if mine["_modules"]:
+            used += self.modules(mine, leaves, entries, place)
+        else:
+            mine["_modules"] = {}
+        if used != len(entries):
+            self.unknown(mine, structure, place)
+        return made
+
+    def parameters(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any], place: Place) -> int:
+        """Put the given tensors in the place of the parameters, and return how many entries that were."""
+        used = 0
+        bound: dict[str, Any] = {}
+        for name, old in mine["_parameters"].items():
+            at = entries.get(name)
+            if type(at) is int:
+                used += 1
+                bound[name] = new = leaves[at]
+                if old is not None:
+                    if new.shape != old.shape:
+                        self.wrong_shape(new, old, (place, name))
+                    self.old.append(old)
+                    self.new.append(new)
+            else:
+                bound[name] = old
+                if old is not None:
+                    self.missing.append((bound, name, old, (place, name)))
+        mine["_parameters"] = bound
+        return used
+
+    def buffers(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any], place: Place) -> int:
+        """Put copies of the given or the module's own buffers in place, and return how many were given."""
+        used = 0
+        bound: dict[str, Any] = {}
+        for name, old in mine["_buffers"].items():
+            at = entries.get(name)
+            new = old
+            if type(at) is int:
+                used += 1
+                new = leaves[at]
+                if old is not None:
+                    if new.shape != old.shape:
+                        self.wrong_shape(new, old, (place, name))
+                    self.old.append(old)
+                    self.new.append(new)
+            bound[name] = None if new is None else self.isolate(old, new)
+        mine["_buffers"] = bound
+        return used
+
+    def isolate(self, old: Tensor | None, new: Tensor) -> Tensor:
+        """Return a buffer's copy, the same one for the same buffer of the module under another name."""
+        if old is None:
+            return isolate(new)
+        # By the identity of the module's tensor: that of the given one would be a guard, another at each step.
+        copy = self.isolated.get(id(old))
+        if copy is None:
+            copy = self.isolated[id(old)] = isolate(new)
+        return copy
+
+    def modules(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any], place: Place) -> int:
+        """Put clones in the place of the sub-modules, and return how many of them had entries."""
+        used = 0
+        bound: dict[str, Any] = {}
+        for name, child in mine["_modules"].items():
+            at = entries.get(name)
+            if type(at) is Subtree:
+                used += 1
+                start, stop, index, structure, _ = at
+                inner = leaves[start:stop] if index is None else tuple([leaves[i] for i in index])
+            else:
+                inner, structure = (), empty()
+            bound[name] = None if child is None else self.clone(unwrap(child), inner, structure, (place, name))
+        mine["_modules"] = bound
+        return used
+
+    # --- after the walk -----------------------------------------------------------------------------------------
+
+    def finish(self, module: nn.Module) -> None:
+        """Fill what was not given, point stray references at the clones, and raise if anything is wrong."""
+        self.check_ties(module)
+        given = self.given() if self.missing or self.follow else {}
+        for bound, name, old, place in self.missing:
+            tied = given.get(id(old))
+            if tied is not None:
+                bound[name] = tied
+            elif self.strict:
+                self.absent(old, place)
+        if self.problems:
+            raise self.problems[0][0](together("bind", self.problems))
+        if self.follow:
+            follow = Follow(self.clones, given, self.isolated)
+            for mine, names, place in self.follow:
+                for name in names:
+                    mine[name] = follow.attribute(mine[name], _path((place, name)))
+
+    def given(self) -> dict[int, Tensor]:
+        """Return what was given for each tensor of the module, by identity."""
+        return {id(old): new for old, new in zip(self.old, self.new, strict=True)}
+
+    def check_ties(self, module: nn.Module) -> None:
+        """Note a problem where one tensor of the module, reached under several names, was given several values."""
+        if len({id(old) for old in self.old}) == len(self.old):
+            return
+        first: dict[int, Tensor] = {}
+        for old, new in zip(self.old, self.new, strict=True):
+            if first.setdefault(id(old), new) is not new:
+                self.torn(module, old)
+
+    def check_shared(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> None:
+        """Take note of what is given for a module that is reached a second time."""
+        state = TensorDict._rebuild(leaves, structure)
+        for name, value in state.items():
+            old: Any = module.__dict__["_parameters"].get(name)
+            if isinstance(value, Tensor) and old is not None:
+                self.old.append(old)
+                self.new.append(value)
+            child: Any = module.__dict__["_modules"].get(name)
+            if isinstance(value, TensorDict) and child is not None:
+                self.check_shared(unwrap(child), value._leaves, value._structure, (place, name))
+
+    # --- what can be wrong --------------------------------------------------------------------------------------
+
+    def wrong_shape(self, new: Tensor, old: Tensor, place: Place) -> None:
+        expected, got = tuple(old.shape), tuple(new.shape)
+        stacked = len(got) > len(expected) and got[len(got) - len(expected) :] == expected
+        fix = "a stacked state goes through ensemble(module), or vmap over bind" if stacked else "reshape it, or bind the module it belongs to"
+        self.problems.append((BindError, describe("bind: wrong shape", at=show_path(_path(place)), expected=expected, got=got, fix=fix)))
+
+    def torn(self, module: nn.Module, old: Tensor) -> None:
+        names = [
+            *[name for name, param in module.named_parameters(remove_duplicate=False) if param is old],
+            *[name for name, buffer in module.named_buffers(remove_duplicate=False) if buffer is old],
+        ]
+        self.problems.append(
+            (
+                BindError,
+                describe(
+                    "bind: several tensors given for one tied parameter",
+                    at=" and ".join(names),
+                    expected="one tensor for all its paths",
+                    got="different ones",
+                    fix="state.tie(path, path), or give one of the paths only",
+                ),
+            )
+        )
+
+    def absent(self, old: Tensor, place: Place) -> None:
+        self.problems.append(
+            (
+                KeyPathError,
+                describe(
+                    "bind: missing parameter",
+                    at=show_path(_path(place)),
+                    expected=f"a tensor of shape {tuple(old.shape)}",
+                    got="no entry",
+                    fix="give it, or bind(..., strict=False) to take it from the module",
+                ),
+            )
+        )
+
+    def unknown(self, mine: dict[str, Any], structure: Structure, place: Place) -> None:
+        known = [name for kind in ("_parameters", "_buffers", "_modules") for name in mine[kind]]
+        leaf_names = {*mine["_parameters"], *mine["_buffers"]}
+        for name, entry in structure.entries().items():
+            fits = name in (mine["_modules"] if type(entry) is Subtree else leaf_names if type(entry) is int else ())
+            if not fits:
+                what = "a subtree" if type(entry) is Subtree else "a tensor" if type(entry) is int else "a static value"
+                self.problems.append(
+                    (
+                        KeyPathError,
+                        describe(
+                            f"bind: the module has no {show_path((*_path(place), name))} that takes {what}{nearest(name, known)}",
+                            at=show_path(_path(place)),
+                            expected=f"names among {', '.join(map(repr, known[:12])) or 'none'}{', ...' if len(known) > 12 else ''}",
+                            got=repr(name),
+                            fix=f"state.exclude({(*_path(place), name)!r}), or rename_key",
+                        ),
+                    )
+                )
+
+
+def together(op: str, problems: list[tuple[type[TdfuncError], str]]) -> str:
+    if len(problems) == 1:
+        return problems[0][1]
+    return f"{op}: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems)

@@ -1,0 +1,28 @@
+"""Buffers of its own for a bound module: copied when small, copy-on-write when large."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tdfunc.structure import tracing
+
+_LARGE = 1 << 20
+"""Bytes from which a copy costs more than what copy-on-write takes to set up."""
+
+
+def isolate(buffer: Tensor) -> Tensor:
+    """Return a tensor of the same value that can be written without the original changing.
+
+    `torch._lazy_clone` copies when either side is first written. It is private; `clone` is the public fallback, used
+    where it cannot be had: storage that torch does not own, sparse and jagged tensors, subclasses, inside functorch
+    transforms and under torch.compile (which drops the copy where nobody writes).
+    """
+    if tracing() or type(buffer) is not Tensor or buffer.nbytes < _LARGE:
+        return buffer.clone()
+    if torch._C._functorch.maybe_current_level() is not None:
+        return buffer.clone()
+    try:
+        return torch._lazy_clone(buffer)
+    except RuntimeError:
+        return buffer.clone()
