@@ -1,5 +1,6 @@
 """Functional PyTorch: immutable tensor dicts, and modules bound to them."""
 
+from tdfunc import optim as optim
 from tdfunc.core import TensorDict as TensorDict
 from tdfunc.core import merge as merge
 from tdfunc.core import stack as stack
@@ -10,3 +11,8 @@ from tdfunc.module import params_of as params_of
 from tdfunc.module import state_of as state_of
 from tdfunc.structure import register_static as register_static
 from tdfunc.structure import static as static
+from tdfunc.transforms import ensemble as ensemble
+from tdfunc.transforms import grad as grad
+from tdfunc.transforms import init_ensemble as init_ensemble
+from tdfunc.transforms import value_and_grad as value_and_grad
+from tdfunc.transforms import vmap as vmap

@@ -1,0 +1,99 @@
+"""What all optimizers share: a pair of pure functions, and how a step is spread over the leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from tdfunc import ops
+from tdfunc._errors import StructureError, describe
+from tdfunc.core import TensorDict
+
+LearningRate: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor | float]"
+"""A number; a tensor, of shape `()` or the batch size of the parameters; or a function of the step count."""
+
+
+class Optimizer(NamedTuple):
+    """A pair of pure functions.
+
+    `init(params)` gives the state, a TensorDict of its own; `step(params, grads, state)` gives new parameters and a new
+    state. Nothing is changed in place: keep the old ones, and a step never happened.
+
+    Example:
+        >>> import torch, tdfunc
+        >>> opt = tdfunc.optim.sgd(0.5)
+        >>> params = tdfunc.TensorDict(w=torch.ones(2))
+        >>> params, state = opt.step(params, params, opt.init(params))
+        >>> params["w"]
+        tensor([0.5000, 0.5000])
+    """
+
+    init: Callable[[TensorDict], TensorDict]
+    step: Callable[[TensorDict, TensorDict, TensorDict], tuple[TensorDict, TensorDict]]
+
+
+def check_number(name: str, value: Any, *, low: float = 0.0, high: float = math.inf) -> None:
+    """Raise if a hyper-parameter is a number out of range; tensors and functions are not looked into."""
+    if isinstance(value, int | float) and not low <= value < high:
+        raise StructureError(
+            describe(f"optim: {name} is out of range", expected=f"{low} <= {name}" + (f" < {high}" if high < math.inf else ""), got=value, fix=f"{name}=...")
+        )
+
+
+def init_state(params: TensorDict, *names: str) -> TensorDict:
+    """Return the state of an optimizer: a step count and trees of zeros like the parameters.
+
+    Each tree is of its own: two trees that are one object would be a guard of the compiled step. The count is an int64
+    of the batch size, so that stacked parameters have a stacked state.
+    """
+    if getattr(params, "_structure", None) is None:
+        raise StructureError(
+            describe("optim: init takes a TensorDict of parameters", got=type(params).__name__, fix="opt.init(params_of(model))")
+        )
+    size = tuple(params.batch_size)
+    state = TensorDict({"step": torch.zeros(size, dtype=torch.int64, device=params.device)}, batch_size=size)
+    for name in names:
+        state = state.set(name, params.zeros_like())
+    return state
+
+
+def rate(lr: LearningRate, step: Tensor) -> float | Tensor:
+    """Return the learning rate at a step."""
+    return lr(step) if callable(lr) else lr
+
+
+class Spread:
+    """A value per batch element, in the shapes and dtypes in which the leaves of a tree take it.
+
+    A float stays one. A tensor of the batch shape gets a dim of 1 per event dim of the leaf, and the leaf's dtype:
+    float64 factors of a bias correction must not promote float32 parameters.
+    """
+
+    def __init__(self, value: float | Tensor) -> None:
+        self.value = value
+        self._made: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def at(self, leaf: Tensor, rank: int) -> float | Tensor:
+        """Return the value for a leaf with this event rank."""
+        value = self.value
+        if not isinstance(value, Tensor):
+            return value
+        key = (rank if value.dim() else 0, leaf.dtype)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = value.to(leaf.dtype)[(..., *[None] * key[0])]
+        return made
+
+
+def leaves_of(params: TensorDict, other: Any, what: str) -> tuple[Tensor, ...]:
+    """Return the leaves of gradients or of a part of the state, in the order of the parameters."""
+    return ops.aligned(params, other, f"optim: {what}")
+
+
+def is_trained(leaf: Tensor) -> bool:
+    """Say whether a leaf takes steps: integer and bool leaves pass through."""
+    return leaf.is_floating_point() or leaf.is_complex()

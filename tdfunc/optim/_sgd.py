@@ -1,0 +1,96 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tdfunc._errors import StructureError, describe
+from tdfunc.core import TensorDict
+
+from ._base import LearningRate, Optimizer, Spread, check_number, init_state, is_trained, leaves_of, rate
+
+
+def sgd(
+    lr: LearningRate = 1e-3,
+    *,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> Optimizer:
+    r"""Stochastic gradient descent, with momentum if asked; the rule of `torch.optim.SGD`.
+
+    .. math::
+        b_t = \mu b_{t-1} + (1 - \tau) g_t, \qquad \theta_t = \theta_{t-1} - \gamma b_t
+
+    with `lr` :math:`\gamma`, `momentum` :math:`\mu`, `dampening` :math:`\tau`, and :math:`b_1 = g_1`. With `nesterov`,
+    :math:`g_t + \mu b_t` takes the place of :math:`b_t` in the step.
+
+    Args:
+        lr: A number, a tensor of shape `()` or of the parameters' batch size, or a function of the step count.
+        momentum: The share of the last step that is kept.
+        dampening: How much of the gradient is left out of the momentum.
+        weight_decay: The factor of an L2 penalty, added to the gradient.
+        nesterov: Look ahead by the momentum; needs momentum and no dampening.
+        maximize: Go uphill.
+
+    Returns:
+        An `Optimizer` whose state has `step`, and `momentum_buffer` with momentum.
+
+    Raises:
+        StructureError: If a number is out of range, or nesterov comes without momentum or with dampening.
+
+    References:
+        Sutskever, Martens, Dahl, Hinton: On the importance of initialization and momentum in deep learning. ICML 2013.
+
+    Example:
+        >>> import torch, tdfunc
+        >>> opt = tdfunc.optim.sgd(0.1, momentum=0.9)
+        >>> sorted(opt.init(tdfunc.TensorDict(w=torch.ones(2))))
+        ['momentum_buffer', 'step']
+    """
+    check_number("lr", lr)
+    check_number("momentum", momentum)
+    check_number("weight_decay", weight_decay)
+    if nesterov and (momentum <= 0 or dampening != 0):
+        raise StructureError(describe("optim: nesterov needs momentum and no dampening", fix="sgd(lr, momentum=0.9, nesterov=True)"))
+
+    def init(params: TensorDict) -> TensorDict:
+        return init_state(params, *(["momentum_buffer"] if momentum else []))
+
+    def step(params: TensorDict, grads: TensorDict, state: TensorDict) -> tuple[TensorDict, TensorDict]:
+        count = state["step"]
+        size = Spread(rate(lr, count))
+        # The first step takes the whole gradient; float64, as all factors are.
+        kept = Spread(1 - dampening * (count > 0).to(torch.float64)) if momentum and dampening else None
+        ranks = params.structure.ranks()
+        rows = zip(params._leaves, leaves_of(params, grads, "the gradients"), ranks, strict=True)
+        buffers = leaves_of(params, state["momentum_buffer"], "the state") if momentum else None
+        new: list[Tensor] = []
+        moved: list[Tensor] = []
+        for i, (leaf, g, rank) in enumerate(rows):
+            if not is_trained(leaf):
+                new.append(leaf)
+                if buffers is not None:
+                    moved.append(buffers[i])
+                continue
+            if maximize:
+                g = -g
+            if weight_decay:
+                g = g.add(leaf, alpha=weight_decay)
+            if buffers is not None:
+                fresh: Any = g if kept is None else g * kept.at(leaf, rank)
+                buffer = buffers[i] * momentum + fresh
+                moved.append(buffer)
+                g = g.add(buffer, alpha=momentum) if nesterov else buffer
+            new.append(leaf - size.at(leaf, rank) * g)
+        stepped = state.set("step", count + 1)
+        if momentum:
+            stepped = stepped.set("momentum_buffer", params._rebuild(tuple(moved), params.structure))
+        return params._rebuild(tuple(new), params.structure), stepped
+
+    return Optimizer(init, step)
