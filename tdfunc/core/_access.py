@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView, KeysView, ValuesView
 from typing import Any
+
+from torch import Tensor
 
 from tdfunc import ops
 from tdfunc.structure import Entry, Subtree, as_path, is_path
@@ -10,23 +13,35 @@ from tdfunc.structure import Entry, Subtree, as_path, is_path
 from ._slots import construct, views
 
 
-def fetch(tree: Any, key: Any, entry: Entry | None) -> Any:
-    """Return what stands under a key or path, `entry` being what the structure has there."""
+def getitem(tree: Any, key: Any) -> Any:
+    """Return `tree[key]`: what stands under a key or a key path, or the tree indexed over its batch dims."""
+    if not is_path(key):
+        return ops.index(tree, key)
+    path = as_path(key)
+    entry = tree._structure.find(path)
+    if entry is None:
+        raise ops.unknown_key(tree, path, "get")
+    return fetch(tree, key, entry)
+
+
+def get(tree: Any, key: Any, default: Any = None) -> Any:
+    """Return what stands under a key or a key path, or the default."""
+    entry = tree._structure.find(as_path(key))
+    return default if entry is None else fetch(tree, key, entry)
+
+
+def contains(tree: Any, key: Any) -> bool:
+    """Say whether something stands under a key or a key path."""
+    return is_path(key) and tree._structure.find(as_path(key)) is not None
+
+
+def fetch(tree: Any, key: Any, entry: Entry) -> Any:
+    """Return what stands at an entry of the structure."""
     if type(entry) is int:
         return tree._leaves[entry]
     if type(entry) is Subtree:
         return subtree(tree, key, entry)
-    if entry is None:
-        raise ops.unknown_key(tree, as_path(key), "get")
     return entry.get()  # type: ignore[union-attr]
-
-
-def path_or_index(tree: Any, key: Any) -> Any:
-    """Return `tree[key]` for anything but a plain str: a key path, or an index over batch dims."""
-    if not is_path(key):
-        return ops.index(tree, key)
-    path = as_path(key)
-    return fetch(tree, path, tree._structure.find(path))
 
 
 def subtree(tree: Any, key: Any, entry: Subtree) -> Any:
@@ -55,7 +70,7 @@ def children(tree: Any) -> dict[str, Any]:
     return {name: fetch(tree, name, entry) for name, entry in entries.items()}
 
 
-def items(tree: Any) -> dict[str, Any]:
+def kept_children(tree: Any) -> dict[str, Any]:
     """Return `children`, made once in eager."""
     kept = views(tree)
     found = kept.get(None)
@@ -64,20 +79,41 @@ def items(tree: Any) -> dict[str, Any]:
     return found
 
 
-def listed(tree: Any, include_nested: bool, leaves_only: bool) -> dict[Any, Any]:
-    """Return entries by key for `keys`, `values` and `items`."""
-    if include_nested:
-        return nested_items(tree, leaves_only=leaves_only)
-    return {name: value for name, value in items(tree).items() if not isinstance(value, type(tree))}
+def keys(tree: Any, include_nested: bool = False, leaves_only: bool = False) -> KeysView[Any]:
+    """Return the keys of a tree, of all below it, of leaves only."""
+    if not include_nested and not leaves_only:
+        return tree._structure.entries().keys()
+    if include_nested and leaves_only:
+        return tree._structure.leaf_keys().keys()
+    return _listed(tree, leaves_only=leaves_only).keys()
 
 
-def nested_items(tree: Any, *, leaves_only: bool) -> dict[Any, Any]:
-    """Return all entries below a tree by path: leaves under every path that they have, subtrees, static values."""
+def values(tree: Any, include_nested: bool = False, leaves_only: bool = False) -> ValuesView[Any]:
+    """Return the entries of a tree, of all below it, leaves only."""
+    if not include_nested and not leaves_only:
+        return kept_children(tree).values()
+    return (_leaf_items(tree) if include_nested and leaves_only else _listed(tree, leaves_only=leaves_only)).values()
+
+
+def items(tree: Any, include_nested: bool = False, leaves_only: bool = False) -> ItemsView[Any, Any]:
+    """Return the pairs of key and entry of a tree, of all below it, leaves only."""
+    if not include_nested and not leaves_only:
+        return kept_children(tree).items()
+    return (_leaf_items(tree) if include_nested and leaves_only else _listed(tree, leaves_only=leaves_only)).items()
+
+
+def _leaf_items(tree: Any) -> dict[Any, Any]:
+    leaves = tree._leaves
+    return {key: leaves[i] for key, i in tree._structure.leaf_keys().items()}
+
+
+def _listed(tree: Any, *, leaves_only: bool) -> dict[Any, Any]:
+    """Return the entries of a tree that are leaves, or all entries at any depth."""
     found: dict[Any, Any] = {}
-    for name, value in items(tree).items():
-        inner = nested_items(value, leaves_only=leaves_only) if isinstance(value, type(tree)) else None
-        if inner is None or not leaves_only:
+    for name, value in kept_children(tree).items():
+        inner = isinstance(value, type(tree))
+        if not leaves_only or isinstance(value, Tensor):
             found[name] = value
-        if inner is not None:
-            found.update({(name, *(path if isinstance(path, tuple) else (path,))): item for path, item in inner.items()})
+        if inner and not leaves_only:
+            found.update({(name, *(path if isinstance(path, tuple) else (path,))): item for path, item in _listed(value, leaves_only=False).items()})
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,13 +12,85 @@ from torch.nn import Parameter
 
 from tdfunc import ops
 from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, TdfuncError, describe, show_path
-from tdfunc.structure import KeyPath, Spec, Static, Structure, as_path, empty, is_static
+from tdfunc._typing import Size
+from tdfunc.structure import KeyPath, Spec, Static, Structure, as_path, compose, empty, is_static
 
-from ._slots import Slots
+from ._slots import Slots, construct
 
-_TENSORS = frozenset({Tensor, Parameter})
+TENSORS = frozenset({Tensor, Parameter})
+_dim, _size = Tensor.dim, Tensor.size
+_ROOT = empty()
 
 Built = tuple[tuple[Tensor, ...], Structure]
+
+
+def make(cls: Any, source: Any = (), batch_size: Size = (), **entries: Any) -> Any:
+    """Return a container of a class from all that its constructor takes."""
+    size = ops.as_size(batch_size)
+    if not isinstance(source, Slots):
+        return construct(cls, *build(source, size, entries))
+    tree: Any = ops.with_batch_size(source, size) if size else source  # type: ignore[type-var]
+    if entries:
+        leaves, structure = build((), tuple(ops.batch_size(tree)), entries)
+        tree = ops.update(tree, construct(cls, leaves, structure))
+    return construct(cls, tree._leaves, tree._structure)
+
+
+def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
+    """Return what is built of right-shaped tensors and nested dicts of them; None if it is not that simple."""
+    if not items:
+        return None
+    size = () if batch_size == () else ops.as_size(batch_size)
+    try:
+        return _flat_tensors(items, size)
+    except TypeError:  # a value is no tensor
+        return _nested_tensors(items, size)
+
+
+def _flat_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
+    """Return what is built of a flat dict of tensors, by loops in C."""
+    values = tuple(items.values())
+    if size:
+        structure = _composed(tuple(items), tuple(map(_size, values)), size)
+    else:
+        structure = compose(tuple(items), tuple(map(_dim, values)))
+    return None if structure is None else (values, structure)
+
+
+@functools.lru_cache(maxsize=512)
+def _composed(names: tuple[str, ...], shapes: tuple[torch.Size, ...], size: tuple[int, ...]) -> Structure | None:
+    """Return the structure of leaves with these shapes; None where one does not fit or a key is no plain str."""
+    n = len(size)
+    if any(shape[:n] != size for shape in shapes):
+        return None
+    return compose(names, tuple([len(shape) - n for shape in shapes]))
+
+
+def _nested_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
+    """Return what is built of dicts of tensors and such dicts."""
+    n = len(size)
+    leaves: list[Tensor] = []
+    specs: list[Spec] = []
+    for value in items.values():
+        if type(value) in TENSORS:
+            if n:
+                shape = value.shape
+                if shape[:n] != size:
+                    return None
+                specs.append(len(shape) - n)
+            else:
+                specs.append(value.dim())
+            leaves.append(value)
+        elif type(value) is dict:
+            inner = _nested_tensors(value, size)  # pyright: ignore[reportUnknownArgumentType]
+            if inner is None:
+                return None
+            leaves += inner[0]
+            specs.append((inner[1], 0))
+        else:
+            return None
+    structure = compose(tuple(items), tuple(specs))
+    return None if structure is None else (tuple(leaves), structure)
 
 
 def build(source: Any, size: tuple[int, ...], entries: dict[str, Any]) -> Built:
@@ -25,9 +98,6 @@ def build(source: Any, size: tuple[int, ...], entries: dict[str, Any]) -> Built:
     items = _items(source)
     if entries:
         items = {**items, **entries}
-    quick = _all_tensors(items, size)
-    if quick is not None:
-        return quick
     problems: list[tuple[type[TdfuncError], str]] = []
     built = _node(_grow(items, (), problems), size, (), problems)
     if problems:
@@ -56,25 +126,6 @@ def _items(source: Any) -> dict[Any, Any]:
             fix="TensorDict({'key': value})",
         )
     )
-
-
-def _all_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
-    """Return what is built of a flat mapping of right-shaped tensors, or None if it is not that simple."""
-    values = tuple(items.values())
-    for value in values:
-        if type(value) not in _TENSORS:
-            return None
-    ranks = tuple([value.dim() for value in values])
-    if size:
-        n = len(size)
-        for value in values:
-            if value.shape[:n] != size:
-                return None
-        ranks = tuple([rank - n for rank in ranks])
-    structure = empty().compose(tuple(items), ranks)
-    if structure is None:  # a key is no plain str
-        return None
-    return values, structure if values else structure.sized(size)
 
 
 def _grow(items: Mapping[Any, Any], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]) -> dict[str, Any]:
@@ -107,7 +158,7 @@ def _node(items: Mapping[Any, Any], size: tuple[int, ...], at: KeyPath, problems
             names.append(name)
             specs.append(found[1])
             leaves.extend(found[0])
-    return tuple(leaves), empty().compose(tuple(names), tuple(specs))
+    return tuple(leaves), _ROOT.compose(tuple(names), tuple(specs))
 
 
 def read(

@@ -6,13 +6,13 @@ from typing import Any
 
 from tdfunc._errors import KeyPathError, describe, show_path
 
-from ._access import items
+from ._access import kept_children
 from ._slots import Slots
 
 
 def dense(tree: Any) -> dict[str, Any]:
     """Return nested dicts of the leaves and static values."""
-    return {name: dense(value) if isinstance(value, Slots) else value for name, value in items(tree).items()}
+    return {name: dense(value) if isinstance(value, Slots) else value for name, value in kept_children(tree).items()}
 
 
 def flat(tree: Any, sep: str) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from typing_extensions import Self
 from tdfunc import ops
 from tdfunc._errors import ImmutableError, StructureError, describe
 from tdfunc._typing import Key, KeyPath, Predicate, Size
-from tdfunc.structure import Structure, as_path, is_path
+from tdfunc.structure import Structure, traced_as
 
 from . import _access, _write
-from ._build import build
+from ._build import TENSORS, make, quick_build
 from ._convert import dense, flat
 from ._repr import text
-from ._slots import Slots, construct, fill
+from ._slots import Slots, construct
 from ._torch_function import dispatch
 
 
@@ -63,16 +63,14 @@ class TensorDict(Slots, Mapping[str, Any]):
 
     __slots__ = ()
 
-    def __init__(self, source: Any = (), batch_size: Size = (), **entries: Any) -> None:
-        size = ops.as_size(batch_size)
-        if isinstance(source, Slots):
-            tree: Any = ops.with_batch_size(source, size) if size else source  # type: ignore[type-var]
-            for key, value in entries.items():
-                tree = _write.set_entry(tree, key, value)
-            fill(self, tree._leaves, tree._structure)
-        else:
-            leaves, structure = build(source, size, entries)
-            fill(self, leaves, structure)
+    @traced_as(make)
+    def __new__(cls, source: Any = (), batch_size: Size = (), **entries: Any) -> Self:
+        """Build the tree; see the class."""
+        if type(source) is dict and not entries:
+            flat = quick_build(source, batch_size)  # pyright: ignore[reportUnknownArgumentType]
+            if flat is not None:
+                return construct(cls, *flat)
+        return make(cls, source, batch_size, **entries)
 
     # --- the contract with ops: rebuild, and nothing else makes one ------------------------------------------------
 
@@ -160,25 +158,34 @@ class TensorDict(Slots, Mapping[str, Any]):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any) -> Any:
-        if type(key) is str:
-            entry = self._structure.find(key)
-            if type(entry) is int:
-                return self._leaves[entry]
-            return _access.fetch(self, key, entry)
-        return _access.path_or_index(self, key)
+    # In eager, what stands in the tables is found at a glance; all else, and all of a trace, goes the general way.
 
+    @traced_as(_access.getitem)
+    def __getitem__(self, key: Any) -> Any:
+        kind = type(key)
+        if kind is str or kind is tuple:
+            try:
+                entry = self._structure._lookup[key]  # type: ignore[index]
+                return self._leaves[entry] if type(entry) is int else self._views[key]
+            except (KeyError, TypeError):  # not seen before, an index, or the table was released
+                pass
+        return _access.getitem(self, key)
+
+    @traced_as(_access.get)
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the entry under a key path, or the default."""
-        entry = self._structure.find(key if type(key) is str else as_path(key))
-        if type(entry) is int:
-            return self._leaves[entry]
-        return default if entry is None else _access.fetch(self, key, entry)
+        try:
+            entry = self._structure._lookup[key]  # type: ignore[index]
+            return self._leaves[entry] if type(entry) is int else self._views[key]
+        except (KeyError, TypeError):
+            return _access.get(self, key, default)
 
-    def __contains__(self, key: object) -> bool:
-        if type(key) is str:
-            return self._structure.find(key) is not None
-        return is_path(key) and self._structure.find(as_path(key)) is not None
+    @traced_as(_access.contains)
+    def __contains__(self, key: Any) -> bool:
+        try:
+            return key in self._structure._lookup or _access.contains(self, key)  # type: ignore[operator]
+        except TypeError:
+            return _access.contains(self, key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._structure.entries())
@@ -186,42 +193,73 @@ class TensorDict(Slots, Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._structure.entries())
 
+    @traced_as(_access.keys)
     def keys(self, include_nested: bool = False, leaves_only: bool = False) -> KeysView[Any]:
         """Return the keys in order of insertion; with `include_nested` also the paths below, as tuples.
 
         `leaves_only` leaves out the subtrees themselves.
         """
-        if include_nested or leaves_only:
-            return _access.listed(self, include_nested, leaves_only).keys()
-        return self._structure.entries().keys()
+        if not (include_nested or leaves_only):
+            table = self._structure._table
+            if table is not None:
+                return table.entries.keys()
+        return _access.keys(self, include_nested, leaves_only)
 
+    @traced_as(_access.values)
     def values(self, include_nested: bool = False, leaves_only: bool = False) -> ValuesView[Any]:
         """Return the entries in order of insertion; see `keys`."""
-        if include_nested or leaves_only:
-            return _access.listed(self, include_nested, leaves_only).values()
-        return _access.items(self).values()
+        if not (include_nested or leaves_only):
+            try:
+                return self._views[None].values()
+            except KeyError:
+                pass
+        return _access.values(self, include_nested, leaves_only)
 
+    @traced_as(_access.items)
     def items(self, include_nested: bool = False, leaves_only: bool = False) -> ItemsView[Any, Any]:
         """Return the pairs of key and entry in order of insertion; see `keys`."""
-        if include_nested or leaves_only:
-            return _access.listed(self, include_nested, leaves_only).items()
-        return _access.items(self).items()
+        if not (include_nested or leaves_only):
+            try:
+                return self._views[None].items()
+            except KeyError:
+                pass
+        return _access.items(self, include_nested, leaves_only)
 
     # --- entries -----------------------------------------------------------------------------------------------------
 
+    @traced_as(_write.set_entry)
     def set(self, key: Key, value: Any) -> Self:
         """Return the tree with a value under a key path; missing subtrees are made. Sets all paths of a tie."""
+        if type(value) in TENSORS:
+            leaves, structure = self._leaves, self._structure
+            try:
+                at = structure._lookup.get(key)  # type: ignore[union-attr]
+            except (AttributeError, TypeError):  # the table was released; no key
+                return _write.set_entry(self, key, value)
+            if at is None:
+                if leaves:
+                    shape, first = value.shape, leaves[0].shape
+                    dims = len(first) - structure.rank
+                    if dims == 0 or shape == first or (dims > 0 and shape[:dims] == first[:dims]):
+                        link = structure._links.get((key, len(shape) - dims, None))
+                        grown = None if link is None else link()  # as it was grown before, if it is still there
+                        if grown is not None:
+                            return construct(type(self), leaves + (value,), grown)  # noqa: RUF005 - half the time of unpacking
+            elif type(at) is int and value.shape == leaves[at].shape:
+                return construct(type(self), leaves[:at] + (value,) + leaves[at + 1 :], structure)  # noqa: RUF005
         return _write.set_entry(self, key, value)
 
+    @traced_as(_write.update)
     def update(self, other: Any = (), **entries: Any) -> Self:
         """Return the tree with all entries of another: subtrees merge, where a leaf meets a subtree `other` wins."""
-        return ops.update(self, self._as_tree(other, entries))
+        if type(other) is dict and not entries:
+            made = _write.quick_update(self, other)  # pyright: ignore[reportUnknownArgumentType]
+            if made is not None:
+                return made
+        return _write.update(self, other, **entries)
 
     def __or__(self, other: Any) -> Self:
-        return ops.update(self, self._as_tree(other, {})) if isinstance(other, Mapping) else NotImplemented
-
-    def _as_tree(self, other: Any, entries: dict[str, Any]) -> Any:
-        return other if isinstance(other, Slots) and not entries else TensorDict(other, self.batch_size, **entries)
+        return _write.update(self, other) if isinstance(other, Mapping) else NotImplemented
 
     def select(self, *keys: Key, strict: bool = True) -> Self:
         """Return the tree with only these entries, in the order of the tree; `strict=False` ignores missing ones."""

@@ -10,7 +10,22 @@ from tdfunc import ops
 from tdfunc._errors import TdfuncError
 from tdfunc.structure import KeyPath, Static, as_path
 
-from ._build import read
+from ._build import TENSORS, build, read
+from ._slots import Slots, construct
+
+
+def quick_update(tree: Any, other: dict[Any, Any]) -> Any:
+    """Return the tree with tensors of the same shapes under keys that it has; None if it is not that simple."""
+    lookup = tree._structure._lookup
+    if lookup is None:
+        return None
+    leaves = list(tree._leaves)
+    for key, value in other.items():
+        at = lookup.get(key)
+        if type(at) is not int or type(value) not in TENSORS or value.shape != leaves[at].shape:
+            return None
+        leaves[at] = value
+    return construct(type(tree), tuple(leaves), tree._structure)
 
 
 def set_entry(tree: Any, key: Any, value: Any) -> Any:
@@ -52,3 +67,11 @@ def pop(tree: Any, key: Any, default: tuple[Any, ...]) -> tuple[Any, Any]:
             raise ops.unknown_key(tree, path, "pop")
         return default[0], tree
     return tree[path], ops.exclude(tree, (path,))
+
+
+def update(tree: Any, other: Any = (), **entries: Any) -> Any:
+    """Return the tree with all entries of a tree or a mapping, and those given by keyword."""
+    if entries or not isinstance(other, Slots):
+        leaves, structure = build(other, tuple(ops.batch_size(tree)), entries)
+        other = construct(type(tree), leaves, structure)
+    return ops.update(tree, other)

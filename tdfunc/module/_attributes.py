@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tdfunc.structure import constant, tracing
+from tdfunc.structure import constant, traced_as
 
 from ._convert import Apply
 
@@ -33,6 +33,24 @@ _copy = OrderedDict.copy
 _set = object.__setattr__
 
 
+def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
+    own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
+    return (*own, *[name for name in _HOOKS if theirs[name]])
+
+
+@constant
+def _traced_names(module: nn.Module) -> tuple[str, ...]:
+    """Return the names to follow as a constant of the trace, so that torch.compile guards on none of the attributes."""
+    return _names(module.__dict__)
+
+
+def _traced_attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
+    mine = made.__dict__
+    mine.update(module.__dict__)
+    return mine, _traced_names(module)
+
+
+@traced_as(_traced_attributes)
 def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Give a clone its attributes: hooks and flags its own, all else still shared.
 
@@ -40,10 +58,6 @@ def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tupl
         The `__dict__` of the clone, and the names in it that may hold references to follow or state of their own.
     """
     theirs = module.__dict__
-    if tracing():
-        mine = made.__dict__
-        mine.update(theirs)
-        return mine, _traced_names(module)
     mine = theirs.copy()
     hooked = False
     for name in _HOOKS:
@@ -62,14 +76,3 @@ def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tupl
         if type(theirs[name]) not in PLAIN:
             return mine, _names(theirs)
     return mine, ()
-
-
-def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
-    own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
-    return (*own, *[name for name in _HOOKS if theirs[name]])
-
-
-@constant
-def _traced_names(module: nn.Module) -> tuple[str, ...]:
-    """Return the names to follow as a constant of the trace, so that torch.compile guards on none of the attributes."""
-    return _names(module.__dict__)

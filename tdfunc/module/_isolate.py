@@ -5,12 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tdfunc.structure import tracing
+from tdfunc.structure import traced_as
 
 _LARGE = 1 << 20
 """Bytes from which a copy costs more than what copy-on-write takes to set up."""
 
 
+def _clone(buffer: Tensor) -> Tensor:
+    return buffer.clone()
+
+
+@traced_as(_clone)
 def isolate(buffer: Tensor) -> Tensor:
     """Return a tensor of the same value that can be written without the original changing.
 
@@ -18,7 +23,7 @@ def isolate(buffer: Tensor) -> Tensor:
     where it cannot be had: storage that torch does not own, sparse and jagged tensors, subclasses, inside functorch
     transforms and under torch.compile (which drops the copy where nobody writes).
     """
-    if tracing() or type(buffer) is not Tensor or buffer.nbytes < _LARGE:
+    if type(buffer) is not Tensor or buffer.nbytes < _LARGE:
         return buffer.clone()
     if torch._C._functorch.maybe_current_level() is not None:
         return buffer.clone()

@@ -9,15 +9,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tdfunc.structure import constant, tracing
+from tdfunc.structure import constant, traced_as
 
 _BUILDERS = frozenset({"__init__", "__setstate__", "__getstate__", "reset_parameters", "extra_repr", "__init_subclass__"})
 _subclasses: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
-
-
-def class_of(cls: type[nn.Module]) -> Any:
-    """Return the class for clones of modules of a class."""
-    return _traceable(cls) if tracing() else cls
 
 
 @constant
@@ -31,6 +26,12 @@ def _traceable(cls: type[nn.Module]) -> type[nn.Module]:
     if found is None:
         found = _subclasses[cls] = _subclass(cls) if _assigns(cls) else cls
     return found
+
+
+@traced_as(_traceable)
+def class_of(cls: type[nn.Module]) -> Any:
+    """Return the class for clones of modules of a class."""
+    return cls
 
 
 def _assigns(cls: type[nn.Module]) -> bool:

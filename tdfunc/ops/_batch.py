@@ -13,6 +13,9 @@ from tdfunc._typing import Size, T, TensorTree
 from tdfunc.structure import Structure
 
 
+_INTS = (int, torch.SymInt)
+
+
 def batch_size(tree: TensorTree) -> torch.Size:
     """Return the longest leading shape on which all leaves agree, event dims aside."""
     structure, leaves = tree._structure, tree._leaves
@@ -55,41 +58,58 @@ def front(tree: TensorTree) -> tuple[int, ...]:
 
 def as_size(size: Size) -> tuple[int, ...]:
     """Return a batch size given as an int or a sequence as a tuple."""
-    if isinstance(size, int):
-        return (size,)
-    if isinstance(size, Tensor) or not all(isinstance(n, int | torch.SymInt) for n in size):
-        raise BatchSizeError(
-            describe("a batch size is an int or a sequence of ints", got=f"{size!r} of type {type(size).__name__}", fix="pass e.g. (3, 4)")
-        )
-    return tuple(size)
+    kind = type(size)
+    if kind is torch.Size:
+        return size  # type: ignore[return-value]
+    if kind is tuple or kind is list:
+        for n in size:  # type: ignore[union-attr]
+            if type(n) is not int and not isinstance(n, _INTS):
+                break
+        else:
+            return tuple(size)  # type: ignore[arg-type]
+    elif isinstance(size, _INTS):
+        return (size,)  # type: ignore[return-value]
+    raise BatchSizeError(
+        describe("a batch size is an int or a sequence of ints", got=f"{size!r} of type {type(size).__name__}", fix="pass e.g. (3, 4)")
+    )
 
 
 def rederive(tree: TensorTree, leaves: Sequence[Tensor]) -> Structure:
     """Return the structure for new leaves of a tree: the batch dims stay as far as the leading dims still match."""
     structure = tree._structure
-    if not tree._leaves:
+    old = tree._leaves
+    if not old:
         return structure
-    extras = structure.extras()
-    kept = _kept(front(tree), leaves)
-    ranks = tuple([leaf.dim() - kept for leaf in leaves])
-    if not extras:
+    size = front(tree)
+    if not size and not structure.extras():
+        ranks = tuple([leaf.dim() for leaf in leaves])
         return structure if ranks == structure.ranks() else structure.ranking(ranks, ())
-    dims = batch_dims(tree)
-    totals: dict[tuple[str, ...], tuple[int, int]] = {(): (dims, kept)}  # path -> batch dims before and after
+    shapes = [leaf.shape for leaf in leaves]
+    kept = _kept(size, shapes)
+    ranks = tuple([len(shape) - kept for shape in shapes])
+    if structure.extras():
+        return _with_extras(tree, shapes, ranks, kept)
+    return structure if ranks == structure.ranks() else structure.ranking(ranks, ())
+
+
+def _with_extras(tree: TensorTree, shapes: list[torch.Size], ranks: tuple[int, ...], kept: int) -> Structure:
+    """Return the structure with these event ranks, each nested node's extra batch dims as far as its leaves still agree."""
+    structure = tree._structure
+    totals: dict[tuple[str, ...], tuple[int, int]] = {(): (batch_dims(tree), kept)}  # path -> batch dims before and after
     changed: list[int] = []
-    for path, extra, at in extras:
+    for path, extra, at in structure.extras():
         above = next(totals[path[:n]] for n in range(len(path) - 1, -1, -1) if path[:n] in totals)
         before = above[0] + extra
-        after = max(above[1], _kept(tree._leaves[at[0]].shape[:before], [leaves[i] for i in at])) if at else above[1]
+        after = max(above[1], _kept(tree._leaves[at[0]].shape[:before], [shapes[i] for i in at])) if at else above[1]
         totals[path] = (before, after)
         changed.append(after - above[1])
     return structure.ranking(ranks, tuple(changed))
 
 
-def _kept(size: tuple[int, ...], leaves: Sequence[Tensor]) -> int:
+def _kept(size: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> int:
     n = len(size)
-    for leaf in leaves:
-        while n and leaf.shape[:n] != size[:n]:
+    for shape in set(shapes) if n else ():
+        while n and shape[:n] != size[:n]:
             n -= 1
     return n
 

@@ -13,6 +13,9 @@ from tdfunc._typing import T
 from ._batch import batch_dims, batch_size
 
 
+_PARTS = (int, slice, Tensor, torch.SymInt)
+
+
 def index(tree: T, idx: Any) -> T:
     """Return the tree whose leaves are indexed over the batch dims.
 
@@ -20,7 +23,7 @@ def index(tree: T, idx: Any) -> T:
     """
     leaves, structure = tree._leaves, tree._structure
     dims = batch_dims(tree)
-    if type(idx) is not int or not dims:
+    if not dims or not (type(idx) is int or type(idx) is slice or idx is None):
         idx = _within(tree, idx, dims)
     if not leaves:
         size = torch.empty(structure.stored_size(), device="meta")[idx].shape
@@ -49,7 +52,7 @@ def _within(tree: T, idx: Any, dims: int) -> Any:
 
 
 def _as_part(part: Any) -> Any:
-    if part is None or part is Ellipsis or isinstance(part, int | slice | Tensor | torch.SymInt):
+    if part is None or part is Ellipsis or isinstance(part, _PARTS):
         return part
     if isinstance(part, list | range):
         return torch.tensor(list(part), dtype=None if len(part) else torch.long)

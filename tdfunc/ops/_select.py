@@ -8,6 +8,8 @@ from tdfunc._errors import KeyPathError, StructureError, describe, nearest, show
 from tdfunc._typing import Key, Predicate, T, TensorTree
 from tdfunc.structure import KeyPath, Structure, as_path
 
+from ._batch import batch_size
+
 
 def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
     """Return the error for a path that is not there, with the nearest names."""
@@ -32,34 +34,30 @@ def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
 
 def _picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:
     leaves = tree._leaves
-    return tree._rebuild(tuple([leaves[i] for i in leaf_index]), structure if leaf_index else structure.sized(_size(tree, structure)))
-
-
-def _size(tree: TensorTree, structure: Structure) -> tuple[int, ...]:
-    from ._batch import batch_size
-
-    return tuple(batch_size(tree)) if not structure.count() else ()
-
-
-def _present(tree: TensorTree, keys: tuple[Key, ...], op: str, *, strict: bool) -> tuple[KeyPath, ...]:
-    paths = tuple([as_path(key) for key in keys])
-    if strict:
-        for path in paths:
-            if tree._structure.find(path) is None:
-                raise unknown_key(tree, path, op)
-    return paths
+    if not leaf_index:
+        structure = structure.sized(tuple(batch_size(tree)))
+    return tree._rebuild(tuple([leaves[i] for i in leaf_index]), structure)
 
 
 def select(tree: T, keys: tuple[Key, ...], *, strict: bool = True) -> T:
     """Return the tree with only the entries under these keys."""
-    structure, index = tree._structure.selecting(_present(tree, keys, "select", strict=strict))
+    if strict:
+        require(tree, keys, "select")
+    structure, index = tree._structure.selecting(keys)
     return _picked(tree, index, structure)
 
 
 def exclude(tree: T, keys: tuple[Key, ...]) -> T:
     """Return the tree without the entries under these keys; what is not there anyway does not matter."""
-    structure, index = tree._structure.excluding(_present(tree, keys, "exclude", strict=False))
+    structure, index = tree._structure.excluding(keys)
     return _picked(tree, index, structure)
+
+
+def require(tree: TensorTree, keys: tuple[Key, ...], op: str) -> None:
+    """Raise if nothing stands under one of the keys."""
+    missing = tree._structure.lacking(keys)
+    if missing is not None:
+        raise unknown_key(tree, missing, op)
 
 
 def filter_leaves(tree: T, pred: Predicate) -> T:
@@ -111,7 +109,8 @@ def rename_key(tree: T, old: Key, new: Key) -> T:
 def tie(tree: T, keys: tuple[Key, ...]) -> T:
     """Return the tree in which the paths share one leaf: that of the first path."""
     positions: list[int] = []
-    for path in _present(tree, keys, "tie", strict=True):
+    require(tree, keys, "tie")
+    for path in map(as_path, keys):
         entry = tree._structure.find(path)
         if type(entry) is not int:
             raise KeyPathError(describe("tie: not a leaf", at=show_path(path), fix="tie the leaves of the subtree one by one"))
@@ -126,5 +125,6 @@ def tie(tree: T, keys: tuple[Key, ...]) -> T:
 
 def untie(tree: T, keys: tuple[Key, ...]) -> T:
     """Return the tree in which each of the paths has a leaf of its own, with the value it had."""
-    structure, index = tree._structure.untying(_present(tree, keys, "untie", strict=True))
+    require(tree, keys, "untie")
+    structure, index = tree._structure.untying(tuple([as_path(key) for key in keys]))
     return _picked(tree, index, structure)

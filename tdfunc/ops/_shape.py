@@ -36,42 +36,50 @@ def stack(trees: Sequence[T], dim: int = 0) -> T:
     if not trees:
         raise StructureError(describe("stack: no trees given", expected="at least one", fix="stack([td, ...])"))
     first = trees[0]
-    if any(getattr(tree, "_structure", None) is None for tree in trees):
-        raise StructureError(
-            describe("stack: expected TensorDicts", got=[type(tree).__name__ for tree in trees], fix="TensorDict(...) each of them first")
-        )
-    columns = _columns(trees)
+    columns = [_members_leaves(first, tree, i) for i, tree in enumerate(trees)]
     at = batch_dim(first, dim, "stack", new=1)
     if not first._leaves:
         size = first._structure.stored_size()
         return first._rebuild((), first._structure.sized((*size[:at], len(trees), *size[at:])))
-    return first._rebuild(tuple([torch.stack(leaves, at) for leaves in zip(*columns, strict=True)]), first._structure)
+    try:
+        leaves = [torch.stack(rows, at) for rows in zip(*columns, strict=True)]
+    except RuntimeError as error:
+        raise _unequal_shapes(first, columns) or error from None
+    return first._rebuild(tuple(leaves), first._structure)
 
 
-def _columns(trees: tuple[Any, ...]) -> list[tuple[torch.Tensor, ...]]:
-    """Return the leaves of each tree in the order of the first, all shapes and statics compared."""
-    first = trees[0]
-    columns = [first._leaves]
-    shapes = [leaf.shape for leaf in first._leaves]
-    for member, tree in enumerate(trees[1:], 1):
-        leaves = aligned(first, tree, f"stack (member {member})")
-        if tree._structure is not first._structure and not same_statics(first, tree):
-            raise StructureError(
-                describe(
-                    "stack: the members have different static values",
-                    at=f"member {member}",
-                    expected=first._structure.statics(),
-                    got=tree._structure.statics(),
-                    fix="td.set(key, value) the same static value in all of them",
-                )
+def _members_leaves(first: TensorTree, tree: Any, member: int) -> tuple[torch.Tensor, ...]:
+    """Return the leaves of a member of a stack in the order of the first; static values must be the same."""
+    if getattr(tree, "_structure", None) is None:
+        raise StructureError(
+            describe("stack: expected TensorDicts", at=f"member {member}", got=type(tree).__name__, fix="TensorDict(...) it first")
+        )
+    if tree._structure is first._structure:
+        return tree._leaves
+    if not same_statics(first, tree):
+        raise StructureError(
+            describe(
+                "stack: the members have different static values",
+                at=f"member {member}",
+                expected=first._structure.statics(),
+                got=tree._structure.statics(),
+                fix="td.set(key, value) the same static value in all of them",
             )
-        if [leaf.shape for leaf in leaves] != shapes:
-            wrong = [
-                f"{show_path(path)}: {tuple(leaf.shape)} for {tuple(shape)}"
-                for path, leaf, shape in zip(first._structure.paths(), leaves, shapes, strict=True)
-                if leaf.shape != shape
-            ]
-            raise BatchSizeError(
+        )
+    return aligned(first, tree, f"stack (member {member})")
+
+
+def _unequal_shapes(first: TensorTree, columns: list[tuple[torch.Tensor, ...]]) -> BatchSizeError | None:
+    """Return the error that names the first member with other shapes, if shapes are what is wrong."""
+    shapes = [leaf.shape for leaf in first._leaves]
+    for member, leaves in enumerate(columns):
+        wrong = [
+            f"{show_path(path)}: {tuple(leaf.shape)} for {tuple(shape)}"
+            for path, leaf, shape in zip(first._structure.paths(), leaves, shapes, strict=True)
+            if leaf.shape != shape
+        ]
+        if wrong:
+            return BatchSizeError(
                 describe(
                     "stack: the members have different shapes",
                     at=f"member {member}, {'; '.join(wrong)}",
@@ -79,8 +87,7 @@ def _columns(trees: tuple[Any, ...]) -> list[tuple[torch.Tensor, ...]]:
                     fix="pad them, or keep them in a list",
                 )
             )
-        columns.append(leaves)
-    return columns
+    return None
 
 
 def unbind(tree: T, dim: int = 0) -> tuple[T, ...]:

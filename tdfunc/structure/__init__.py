@@ -5,7 +5,7 @@ from ._keys import as_key as as_key
 from ._keys import as_path as as_path
 from ._keys import is_path as is_path
 from ._opaque import constant as constant
-from ._opaque import tracing as tracing
+from ._opaque import traced_as as traced_as
 from ._spec import from_json as from_json
 from ._spec import from_spec as from_spec
 from ._spec import to_json as to_json
@@ -16,6 +16,7 @@ from ._static import static as static
 from ._structure import Structure as Structure
 from ._transitions import Splice as Splice
 from ._transitions import clear_caches as clear_caches
+from ._transitions import compose as compose
 from ._trie import Entry as Entry
 from ._trie import Spec as Spec
 from ._trie import Subtree as Subtree

@@ -11,6 +11,7 @@ structure's identity. It gives the same results and costs more trace time; tests
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,10 +23,6 @@ except ImportError:  # pragma: no cover - run in a subprocess by tests/compile/t
     MemberType = register_opaque_type = None  # type: ignore[assignment, misc]
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
-
-tracing = torch.compiler.is_dynamo_compiling
-"""Say whether Dynamo runs this line: it folds the call to True, in eager it is False."""
-
 
 def register_value(cls: type, methods: tuple[str, ...]) -> None:
     """Let torch.compile treat instances as constants whose methods are called at trace time.
@@ -39,6 +36,29 @@ def register_value(cls: type, methods: tuple[str, ...]) -> None:
         return
     for name in methods:
         setattr(cls, name, torch.compiler.assume_constant_result(getattr(cls, name)))
+
+
+def traced_as(in_graph: Callable[..., Any]) -> Callable[[Fn], Fn]:
+    """Let torch.compile trace another function in the place of the decorated one, which runs in eager.
+
+    For the few places where the quick way in eager is none that Dynamo follows: both do the same. Dynamo reads the name of
+    the other function from an attribute (as it does for its own wrappers), so eager pays nothing; the public
+    `torch.compiler.substitute_in_graph` would import all of Dynamo with tdfunc, and a look at
+    `torch.compiler.is_dynamo_compiling`, the fallback, costs as much as a key look-up.
+    """
+
+    def mark(fn: Fn) -> Fn:
+        if register_opaque_type is not None:
+            fn._torchdynamo_inline = in_graph  # type: ignore[attr-defined]
+            return fn
+
+        @functools.wraps(fn)
+        def either(*args: Any, **kwargs: Any) -> Any:
+            return in_graph(*args, **kwargs) if torch.compiler.is_dynamo_compiling() else fn(*args, **kwargs)
+
+        return either  # type: ignore[return-value]
+
+    return mark
 
 
 def constant(fn: Fn) -> Fn:

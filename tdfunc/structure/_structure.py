@@ -38,11 +38,14 @@ class Structure(Trie):
     def setting(self, path: KeyPath, spec: Spec) -> Splice | None:
         return _transitions.setting(self, path, spec)
 
-    def selecting(self, paths: tuple[KeyPath, ...]) -> tuple[Structure, tuple[int, ...]]:
-        return _transitions.selecting(self, paths)
+    def selecting(self, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]]:
+        return _transitions.selecting(self, keys)
 
-    def excluding(self, paths: tuple[KeyPath, ...]) -> tuple[Structure, tuple[int, ...]]:
-        return _transitions.excluding(self, paths)
+    def excluding(self, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]]:
+        return _transitions.excluding(self, keys)
+
+    def lacking(self, keys: tuple[Any, ...]) -> KeyPath | None:
+        return _transitions.lacking(self, keys)
 
     def keeping(self, positions: tuple[int, ...], statics: bool) -> tuple[Structure, tuple[int, ...]]:
         return _transitions.keeping(self, frozenset(positions), statics)
@@ -76,7 +79,7 @@ register_value(
     Structure,
     (
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
-        *("is_flat", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
-        *("untying", "ranking", "aligning", "differences", "extra_at"),
+        *("is_flat", "leaf_keys", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
+        *("untying", "ranking", "aligning", "differences", "extra_at", "lacking"),
     ),
 )

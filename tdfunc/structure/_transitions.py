@@ -7,10 +7,10 @@ replaced, an index otherwise. The memos are bounded; what falls out is computed 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._draft import Branch, Leaf, fold, reach, unfold
-from ._keys import KeyPath
+from ._keys import KeyPath, as_path
 from ._static import Static
 from ._trie import Spec, Subtree, empty
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ._structure import Structure
 
 memo = functools.lru_cache(maxsize=4096)
+
+
+def _paths(keys: tuple[Any, ...]) -> list[KeyPath]:
+    return [as_path(key) for key in keys]
 
 
 class Splice(NamedTuple):
@@ -123,9 +127,15 @@ def _as_splice(count: int, index: tuple[int, ...], structure: Structure) -> Spli
 
 
 @memo
-def selecting(structure: Structure, paths: tuple[KeyPath, ...]) -> tuple[Structure, tuple[int, ...]]:
-    """Return the structure with only what stands under the paths, in the order of the old structure."""
-    wanted = set(paths)
+def lacking(structure: Structure, keys: tuple[Any, ...]) -> KeyPath | None:
+    """Return the first of the keys, as a path, under which nothing stands; None if all are there."""
+    return next((path for path in _paths(keys) if structure.find(path) is None), None)
+
+
+@memo
+def selecting(structure: Structure, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]]:
+    """Return the structure with only what stands under the keys, in the order of the old structure."""
+    wanted = set(_paths(keys))
     draft = unfold(structure)
 
     def keep(node: Branch, at: KeyPath) -> Branch:
@@ -144,10 +154,10 @@ def selecting(structure: Structure, paths: tuple[KeyPath, ...]) -> tuple[Structu
 
 
 @memo
-def excluding(structure: Structure, paths: tuple[KeyPath, ...]) -> tuple[Structure, tuple[int, ...]]:
-    """Return the structure without what stands under the paths; the nodes that held it stay."""
+def excluding(structure: Structure, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]]:
+    """Return the structure without what stands under the keys; the nodes that held it stay."""
     draft = unfold(structure)
-    for path in paths:
+    for path in _paths(keys):
         if structure.find(path) is not None:
             node = reach(draft, path)
             if node is not None:
@@ -283,5 +293,5 @@ def differences(structure: Structure, other: Structure) -> str:
 
 def clear_caches() -> None:
     """Forget all memoised transitions; structures that nobody holds are then collected."""
-    for cached in (compose, setting, selecting, excluding, keeping, merging, tying, untying, renaming, ranking, aligning):
+    for cached in (compose, setting, lacking, selecting, excluding, keeping, merging, tying, untying, renaming, ranking, aligning):
         cached.cache_clear()

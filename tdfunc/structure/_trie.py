@@ -40,7 +40,7 @@ Entry = int | Subtree | Static
 class _Table:
     """What is computed of a structure when it is first read, and can be computed again."""
 
-    __slots__ = ("entries", "extras", "lookup", "paths", "ranks", "slots")
+    __slots__ = ("entries", "extras", "leaf_keys", "lookup", "paths", "ranks", "slots")
 
     def __init__(self, entries: dict[str, Entry], ranks: tuple[int, ...]) -> None:
         self.entries = entries
@@ -48,6 +48,7 @@ class _Table:
         self.ranks = ranks
         self.slots: tuple[tuple[KeyPath, int], ...] | None = None
         self.paths: tuple[KeyPath, ...] | None = None
+        self.leaf_keys: dict[str | KeyPath, int] | None = None
         self.extras: tuple[tuple[KeyPath, int, tuple[int, ...]], ...] | None = None
 
 
@@ -88,13 +89,15 @@ class Trie:
     names, per leaf of the entry, the earlier leaf that it is (-1 for a new one).
     """
 
-    __slots__ = ("__weakref__", "_links", "_lookup", "_table", "entry", "leaf_count", "parent", "size", "width")
+    __slots__ = ("__weakref__", "_links", "_lookup", "_table", "entry", "leaf_count", "parent", "rank", "size", "width")
 
     parent: Trie | None
     entry: tuple[str, Spec, tuple[int, ...] | None] | None
     leaf_count: int
     width: int
     size: tuple[int, ...]
+    rank: int
+    """The event rank of the first leaf; without leaves, minus the number of batch dims."""
     _links: dict[Any, _Link]
     _table: _Table | None
     _lookup: dict[Any, Entry] | None
@@ -220,6 +223,13 @@ class Trie:
             table.paths = tuple(first.values())
         return table.paths
 
+    def leaf_keys(self) -> dict[str | KeyPath, int]:
+        """Return every key of a leaf with the leaf's position: a str at the top, below it a path. Not to be changed."""
+        table = self._read()
+        if table.leaf_keys is None:
+            table.leaf_keys = {path if len(path) > 1 else path[0]: i for path, i in self.slots()}
+        return table.leaf_keys
+
     def ties(self) -> tuple[tuple[KeyPath, ...], ...]:
         """Return the groups of paths that share one leaf."""
         if len(self.slots()) == self.leaf_count:
@@ -259,8 +269,8 @@ class Trie:
         return self.leaf_count
 
     def first_rank(self) -> int:
-        """Return the event rank of the first leaf; of a tree without leaves, how negative its batch rank is."""
-        return self.ranks()[0] if self.leaf_count else -len(self.size)
+        """Return the event rank of the first leaf; of a tree without leaves, minus the number of batch dims."""
+        return self.rank
 
     def stored_size(self) -> tuple[int, ...]:
         """Return the batch size of a tree without leaves."""
@@ -357,9 +367,16 @@ def _make(
     structure = object.__new__(Trie.kind)
     structure.parent, structure.entry, structure.leaf_count, structure.size = parent, entry, leaf_count, size
     structure.width = 0 if parent is None else parent.width + 1
+    structure.rank = -len(size) if not leaf_count else parent.rank if parent is not None and parent.leaf_count else _rank(entry)
     structure._links = {}
     structure._table = structure._lookup = None
     return structure
+
+
+def _rank(entry: tuple[str, Spec, tuple[int, ...] | None] | None) -> int:
+    """Return the event rank of the first leaf of an entry."""
+    spec = entry[1] if entry is not None else 0
+    return spec[0].rank + spec[1] if isinstance(spec, tuple) else spec if isinstance(spec, int) else 0
 
 
 _roots: weakref.WeakValueDictionary[tuple[int, ...], Structure] = weakref.WeakValueDictionary()

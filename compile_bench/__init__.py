@@ -1,0 +1,1 @@
+"""What tdfunc costs, beside tensordict, torch.func and bare torch, in one process and interleaved."""

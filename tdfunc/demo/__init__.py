@@ -1,0 +1,1 @@
+"""A deep ensemble trained as one compiled function: `python -m tdfunc.demo`."""
