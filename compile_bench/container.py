@@ -51,33 +51,46 @@ def creation() -> list[Row]:
     return rows
 
 
+def chain() -> dict:
+    """Return 19 nested levels with one leaf each, as the nested rows of tensordict's own benchmarks have them."""
+    tree: dict = {}
+    for i in reversed(range(19)):
+        tree = {"t": torch.zeros(3, 4) + i, **({str(i + 1): tree} if tree else {})}
+    return {"0": tree}
+
+
 def reading() -> list[Row]:
     a, b = Ours(flat(10), 3), Theirs(flat(10), [3])
     c, d = Ours(nested(), 3), Theirs(nested(), [3])
-    e, f = Ours(deep(), 3), Theirs(deep(), [3])
     g, h = Ours(flat(100), 3), Theirs(flat(100), [3])
-    locked = Theirs(nested(), [3]).lock_()
-    path, far = ("a", "b", "c"), ("k",) * 20 + ("x",)
-    return [
+    e, f, locked = Ours(chain(), 3), Theirs(chain(), [3]), Theirs(chain(), [3]).lock_()
+    path, node = ("a", "b", "c"), tuple(map(str, range(19)))
+    far = (*node, "t")
+    rows = [
         Row("td['k']", lambda: a["3"], [lambda: b["3"], lambda: b.get("3")]),
         Row("get('k')", lambda: a.get("3"), [lambda: b.get("3")]),
         Row("td['a', 'b', 'c']", lambda: c[path], [lambda: d[path], lambda: d.get(path)]),
-        Row("leaf 20 deep", lambda: e[far], [lambda: f[far], lambda: f.get(far)]),
-        Row("subtree", lambda: c["a"], [lambda: d["a"], lambda: d.get("a"), lambda: locked["a"]]),
-        Row("subtree by path", lambda: c["a", "b"], [lambda: d["a", "b"], lambda: locked["a", "b"]]),
+        Row("leaf, 19 deep", lambda: e[far], [lambda: f[far], lambda: f.get(far), lambda: locked[far]]),
+        Row("get leaf, 19 deep", lambda: e.get(far), [lambda: f.get(far), lambda: locked.get(far)]),
+        Row("subtree", lambda: c["a"], [lambda: d["a"], lambda: d.get("a")]),
+        Row("subtree, 18 deep", lambda: e[node], [lambda: f[node], lambda: f.get(node), lambda: locked[node]]),
         Row("'k' in td", lambda: "3" in a, [lambda: "3" in b, lambda: "3" in b.keys()]),
+        Row("absent 'k' in td", lambda: "x" in a, [lambda: "x" in b, lambda: "x" in b.keys()]),
         Row("path in td", lambda: path in c, [lambda: path in d, lambda: path in d.keys(True)]),
-        Row("list(keys), 10", lambda: list(a.keys()), [lambda: list(b.keys())]),
-        Row("list(values), 10", lambda: list(a.values()), [lambda: list(b.values())]),
-        Row("list(items), 10", lambda: list(a.items()), [lambda: list(b.items())]),
-        Row("list(keys), 100", lambda: list(g.keys()), [lambda: list(h.keys())]),
-        Row("list(values), 100", lambda: list(g.values()), [lambda: list(h.values())]),
-        Row("list(items), 100", lambda: list(g.items()), [lambda: list(h.items())]),
-        Row("list(items), nested", lambda: list(c.items()), [lambda: list(d.items()), lambda: list(locked.items())]),
-        Row("list(keys(True, True))", lambda: list(c.keys(True, True)), [lambda: list(d.keys(True, True)), lambda: list(locked.keys(True, True))]),
-        Row("list(values(True, True))", lambda: list(c.values(True, True)), [lambda: list(d.values(True, True)), lambda: list(locked.values(True, True))]),
-        Row("list(items(True, True))", lambda: list(c.items(True, True)), [lambda: list(d.items(True, True)), lambda: list(locked.items(True, True))]),
+        Row("path in td, 19 deep", lambda: far in e, [lambda: far in f, lambda: far in f.keys(True), lambda: far in locked]),
     ]
+    for kind in ("keys", "values", "items"):
+        for n, ours, theirs in ((10, a, b), (100, g, h)):
+            rows.append(Row(f"list({kind}), {n}", lambda ours=ours, kind=kind: list(getattr(ours, kind)()), [lambda theirs=theirs, kind=kind: list(getattr(theirs, kind)())]))
+        for args in ((True,), (True, True)):
+            rows.append(
+                Row(
+                    f"list({kind}{args!r}), 19 deep".replace(",)", ")"),
+                    lambda kind=kind, args=args: list(getattr(e, kind)(*args)),
+                    [lambda kind=kind, args=args: list(getattr(f, kind)(*args)), lambda kind=kind, args=args: list(getattr(locked, kind)(*args))],
+                )
+            )
+    return rows
 
 
 def setting() -> list[Row]:
@@ -103,15 +116,17 @@ def setting() -> list[Row]:
             td[str(i)] = X
         return td
 
+    e, f, far = Ours(chain(), 3), Theirs(chain(), [3]), (*map(str, range(19)), "t")
     return [
         Row("set, existing key", lambda: a.set("3", X), [lambda: b.set("3", X), lambda: b.__setitem__("3", X)]),
         Row("set, nested key", lambda: c.set(("a", "b", "c"), X), [lambda: d.set(("a", "b", "c"), X), lambda: d.__setitem__(("a", "b", "c"), X)]),
+        Row("set, 19 deep", lambda: e.set(far, X), [lambda: f.set(far, X), lambda: f.__setitem__(far, X)]),
         Row("set, 100 new keys", ours_new, [theirs_new, theirs_item]),
         Row("update, a dict of 2", lambda: a.update({"3": X, "4": X}), [lambda: b.update({"3": X, "4": X})]),
         Row("update, a tree of 2", lambda: a.update(one), [lambda: b.update(two)]),
         Row("select 3 of 10", lambda: a.select("1", "2", "3"), [lambda: b.select("1", "2", "3")]),
         Row("select, nested", lambda: c.select(("a", "b")), [lambda: d.select(("a", "b"))]),
-        Row("exclude 2 of 10", lambda: a.exclude("1", "2"), [lambda: b.exclude("1", "2")]),
+        Row("select, 19 deep", lambda: e.select(far), [lambda: f.select(far)]),
     ]
 
 
@@ -132,9 +147,6 @@ def tensor_work() -> list[Row]:
             [lambda: torch.stack([b, b, b]), lambda: Theirs.stack([b, b, b])],
             lambda: {k: torch.stack([v, v, v]) for k, v in raw.items()},
         ),
-        Row("unbind", lambda: a.unbind(0), [lambda: b.unbind(0), lambda: locked.unbind(0)], lambda: {k: v.unbind(0) for k, v in raw.items()}),
-        Row("map(clone)", lambda: a.map(torch.clone), [lambda: b.apply(torch.clone), lambda: b.clone()], lambda: {k: v.clone() for k, v in raw.items()}),
-        Row("detach", lambda: a.detach(), [lambda: b.detach(), lambda: b.data], lambda: {k: v.detach() for k, v in raw.items()}),
         Row("tree_flatten, 10", lambda: _pytree.tree_flatten(a), [lambda: _pytree.tree_flatten(b), lambda: _pytree.tree_flatten(locked)]),
         Row("tree_flatten, 100", lambda: _pytree.tree_flatten(a100), [lambda: _pytree.tree_flatten(b100)]),
         Row(

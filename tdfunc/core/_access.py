@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import ItemsView, KeysView, ValuesView
 from typing import Any
 
-from torch import Tensor
-
 from tdfunc import ops
 from tdfunc.structure import Entry, Subtree, as_path, is_path
 
@@ -81,39 +79,28 @@ def kept_children(tree: Any) -> dict[str, Any]:
 
 def keys(tree: Any, include_nested: bool = False, leaves_only: bool = False) -> KeysView[Any]:
     """Return the keys of a tree, of all below it, of leaves only."""
-    if not include_nested and not leaves_only:
-        return tree._structure.entries().keys()
-    if include_nested and leaves_only:
-        return tree._structure.leaf_keys().keys()
-    return _listed(tree, leaves_only=leaves_only).keys()
+    structure = tree._structure
+    if leaves_only:
+        return structure.leaf_keys().keys() if include_nested else _listed(tree, False, True).keys()
+    return (structure.all_entries() if include_nested else structure.entries()).keys()
 
 
 def values(tree: Any, include_nested: bool = False, leaves_only: bool = False) -> ValuesView[Any]:
     """Return the entries of a tree, of all below it, leaves only."""
-    if not include_nested and not leaves_only:
-        return kept_children(tree).values()
-    return (_leaf_items(tree) if include_nested and leaves_only else _listed(tree, leaves_only=leaves_only)).values()
+    return _listed(tree, include_nested, leaves_only).values()
 
 
 def items(tree: Any, include_nested: bool = False, leaves_only: bool = False) -> ItemsView[Any, Any]:
     """Return the pairs of key and entry of a tree, of all below it, leaves only."""
-    if not include_nested and not leaves_only:
-        return kept_children(tree).items()
-    return (_leaf_items(tree) if include_nested and leaves_only else _listed(tree, leaves_only=leaves_only)).items()
+    return _listed(tree, include_nested, leaves_only).items()
 
 
-def _leaf_items(tree: Any) -> dict[Any, Any]:
+def _listed(tree: Any, include_nested: bool, leaves_only: bool) -> dict[Any, Any]:
     leaves = tree._leaves
-    return {key: leaves[i] for key, i in tree._structure.leaf_keys().items()}
-
-
-def _listed(tree: Any, *, leaves_only: bool) -> dict[Any, Any]:
-    """Return the entries of a tree that are leaves, or all entries at any depth."""
-    found: dict[Any, Any] = {}
-    for name, value in kept_children(tree).items():
-        inner = isinstance(value, type(tree))
-        if not leaves_only or isinstance(value, Tensor):
-            found[name] = value
-        if inner and not leaves_only:
-            found.update({(name, *(path if isinstance(path, tuple) else (path,))): item for path, item in _listed(value, leaves_only=False).items()})
-    return found
+    if leaves_only:
+        keys = tree._structure.leaf_keys().items()
+        return {key: leaves[i] for key, i in keys if include_nested or type(key) is str}
+    if not include_nested:
+        return kept_children(tree)
+    entries = tree._structure.all_entries().items()
+    return {key: leaves[entry] if type(entry) is int else fetch(tree, key, entry) for key, entry in entries}

@@ -182,8 +182,11 @@ class TensorDict(Slots, Mapping[str, Any]):
 
     @traced_as(_access.contains)
     def __contains__(self, key: Any) -> bool:
+        lookup = self._structure._lookup
+        if lookup is not None and type(key) is str:
+            return key in lookup
         try:
-            return key in self._structure._lookup or _access.contains(self, key)  # type: ignore[operator]
+            return key in lookup or _access.contains(self, key)  # type: ignore[operator]
         except TypeError:
             return _access.contains(self, key)
 

@@ -1,7 +1,5 @@
 """What the compiled step is measured against: a loop over stateful modules with `torch.optim.Adam`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

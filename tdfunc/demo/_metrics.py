@@ -1,7 +1,5 @@
 """What is measured of predictions: plain functions of log-probabilities and labels."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -59,7 +57,7 @@ def reliability(log_probs: Tensor, labels: Tensor, bins: int = BINS) -> Tensor:
                 [1.0000, 0.8000, 0.5000]], dtype=torch.float64)
     """
     confidence, found = log_probs.double().exp().max(-1)
-    at = (confidence * bins).long().clamp(max=bins - 1)
+    at = (confidence * bins).long().clamp(0, bins - 1)
     facts = torch.stack([torch.ones_like(confidence), confidence, (found == labels).double()], -1)  # (n, 3)
     sums = facts.new_zeros(bins, 3).index_add(0, at, facts)
     count = sums[:, :1]
@@ -88,12 +86,29 @@ def ece(log_probs: Tensor, labels: Tensor, bins: int = BINS) -> float:
     return float((share * (right - confidence).abs()).sum())
 
 
+def interval(rate: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return the ends of Wilson's 95 % interval for a rate seen in `count` trials, elementwise.
+
+    .. math::
+        \frac{p + z^2/2n \pm z \sqrt{p(1-p)/n + z^2/4n^2}}{1 + z^2/n}, \qquad z = 1.96
+
+    Example:
+        >>> interval(torch.tensor([1.0]), torch.tensor([10.0]))
+        (tensor([0.7225]), tensor([1.]))
+    """
+    z2 = 1.96**2
+    middle = rate + z2 / (2 * count)
+    reach = (z2 * (rate * (1 - rate) / count + z2 / (4 * count**2))).sqrt()
+    return (middle - reach) / (1 + z2 / count), (middle + reach) / (1 + z2 / count)
+
+
 def scores(log_probs: Tensor, labels: Tensor) -> Scores:
     """Return all scores of one predictor.
 
     Example:
-        >>> scores(torch.tensor([[1.0, 0.0], [0.0, 1.0]]).log(), torch.tensor([0, 1]))
-        Scores(accuracy=1.0, nll=-0.0, ece=0.0)
+        >>> found = scores(torch.tensor([[0.9, 0.1], [0.3, 0.7]]).log(), torch.tensor([0, 0]))
+        >>> Scores(*[round(value, 3) for value in found])
+        Scores(accuracy=0.5, nll=0.655, ece=0.4)
     """
     return Scores(accuracy(log_probs, labels), nll(log_probs, labels), ece(log_probs, labels))
 
@@ -127,4 +142,5 @@ def entropy(log_probs: Tensor) -> Tensor:
         >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]).log())
         tensor([0.0000, 0.6931])
     """
-    return torch.special.entr(log_probs.exp()).sum(-1)
+    probs = log_probs.exp()
+    return probs.xlogy(1 / probs).sum(-1)

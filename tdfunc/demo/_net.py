@@ -1,7 +1,5 @@
 """The network: an ordinary torch module that knows nothing of ensembles."""
 
-from __future__ import annotations
-
 from torch import nn
 
 CLASSES = 10

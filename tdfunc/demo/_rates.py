@@ -1,10 +1,8 @@
 """Steps per second, fairly: the same work, in turns."""
 
-from __future__ import annotations
-
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from torch import Tensor
@@ -30,7 +28,7 @@ def repeated(step: Step, state: State, x: Tensor, y: Tensor) -> Callable[[], Non
     return run
 
 
-def measure(runs: dict[str, Callable[[], object]], *, rounds: int = 7, seconds: float = 0.25) -> dict[str, float]:
+def measure(runs: Mapping[str, Callable[[], object]], *, rounds: int = 7, seconds: float = 0.25) -> dict[str, float]:
     """Measure how often each function runs per second.
 
     They take turns, and the median over the rounds counts: what else the machine does falls on all of them alike.

@@ -1,7 +1,5 @@
 """An ensemble trained by one pure function. This is the file to copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -55,9 +53,7 @@ def make_step(net: nn.Module, opt: Optimizer) -> Step:
     return step
 
 
-def train(
-    step: Step, state: State, batches: Iterable[tuple[Tensor, Tensor]], watch: Callable[[Tensor, Tensor], None]
-) -> tuple[State, Tensor]:
+def train(step: Step, state: State, batches: Iterable[tuple[Tensor, Tensor]], watch: Callable[[Tensor, Tensor], None]) -> tuple[State, Tensor]:
     """Take a step for each minibatch.
 
     Args:

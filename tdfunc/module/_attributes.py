@@ -39,15 +39,17 @@ def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
 
 
 @constant
-def _traced_names(module: nn.Module) -> tuple[str, ...]:
-    """Return the names to follow as a constant of the trace, so that torch.compile guards on none of the attributes."""
-    return _names(module.__dict__)
+def _traced_names(module: nn.Module, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a module's attributes and those to follow, as a constant of the trace; `count` is guarded on."""
+    return tuple(module.__dict__), _names(module.__dict__)
 
 
 def _traced_attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
-    mine = made.__dict__
-    mine.update(module.__dict__)
-    return mine, _traced_names(module)
+    mine, theirs = made.__dict__, module.__dict__
+    everything, followed = _traced_names(module, len(theirs))
+    for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
+        mine[name] = theirs[name]
+    return mine, followed
 
 
 @traced_as(_traced_attributes)

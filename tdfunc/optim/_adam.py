@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, Spread, check_number, init_state, is_trained, leaves_of, rate
+from ._base import LearningRate, Optimizer, check_number, init_state, is_trained, leaves_of, next_state, rate, spread
 
 
 def adam(
@@ -124,39 +125,46 @@ def _adam(
 
     def step(params: TensorDict, grads: TensorDict, state: TensorDict) -> tuple[TensorDict, TensorDict]:
         count = state["step"] + 1
-        exact = count.to(torch.float64)
         size: Any = rate(lr, state["step"])
-        step_size = Spread(size / (1 - beta1**exact))
-        root = Spread((1 - beta2**exact).sqrt())
-        keep = Spread(1 - size * weight_decay)
-        columns = [leaves_of(params, state[name], "the state") for name in moments]
+        sizes = spread(size / _correction(beta1, count), params)
+        roots = spread(_correction(beta2, count).sqrt(), params)
+        keeps = spread(1 - size * weight_decay, params) if decoupled else sizes
+        old = zip(*[leaves_of(params, state[name], "the state") for name in moments], strict=True)
         gradients = leaves_of(params, grads, "the gradients")
         new: list[Tensor] = []
-        moved: list[list[Tensor]] = [[] for _ in moments]
-        for leaf, g, rank, *old in zip(params._leaves, gradients, params.structure.ranks(), *columns, strict=True):
-            if not is_trained(leaf):
-                new.append(leaf)
-                now = old
+        columns: dict[str, list[Tensor]] = {name: [] for name in moments}
+        for leaf, g, step_size, root, keep, before in zip(params._leaves, gradients, sizes, roots, keeps, old, strict=True):
+            if is_trained(leaf):
+                g = -g if maximize else g  # noqa: PLW2901
+                if weight_decay and not decoupled:
+                    g = g.add(leaf, alpha=weight_decay)  # noqa: PLW2901
+                after = _moments(before, g, beta1, beta2)
+                denominator = after[-1].sqrt() / root + eps
+                start = leaf * keep if weight_decay and decoupled else leaf
+                new.append(start - step_size * (after[0] / denominator))
             else:
-                if maximize:
-                    g = -g
-                if weight_decay and decoupled:
-                    leaf = leaf * keep.at(leaf, rank)
-                elif weight_decay:
-                    g = g.add(leaf, alpha=weight_decay)
-                mean = old[0].lerp(g, 1 - beta1)
-                square = (old[1] * beta2).addcmul(g, g.conj(), value=1 - beta2)
-                now = [mean, square]
-                if amsgrad:
-                    square = torch.maximum(old[2], square)
-                    now.append(square)
-                denominator = square.sqrt() / root.at(leaf, rank) + eps
-                new.append(leaf - step_size.at(leaf, rank) * (mean / denominator))
-            for column, value in zip(moved, now, strict=True):
-                column.append(value)
-        stepped = state.set("step", count)
-        for name, column in zip(moments, moved, strict=True):
-            stepped = stepped.set(name, params._rebuild(tuple(column), params.structure))
-        return params._rebuild(tuple(new), params.structure), stepped
+                new.append(leaf)
+                after = before
+            for column, moment in zip(columns.values(), after, strict=True):
+                column.append(moment)
+        return params._rebuild(tuple(new), params.structure), next_state(params, state, count, columns)
 
     return Optimizer(init, step)
+
+
+def _moments(before: tuple[Tensor, ...], g: Tensor, beta1: float, beta2: float) -> tuple[Tensor, ...]:
+    """Return the moments after a gradient: the mean, the mean square, and the largest of these if it was kept."""
+    mean = before[0].lerp(g, 1 - beta1)
+    square = (before[1] * beta2).addcmul(g, g.conj() if g.is_complex() else g, value=1 - beta2)
+    return (mean, square, torch.maximum(before[2], square)) if len(before) > 2 else (mean, square)
+
+
+def _correction(beta: float, count: Tensor) -> Tensor:
+    r"""Return :math:`1 - \beta^t` in float64.
+
+    By `exp` rather than `pow`: inductor makes a small tensor of its own of an `exp` that several kernels need, where it
+    would compute a `pow` again for every element of every parameter.
+    """
+    if beta == 0.0:
+        return torch.ones_like(count, dtype=torch.float64)
+    return 1 - torch.exp(count.to(torch.float64) * math.log(beta))

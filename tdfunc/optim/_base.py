@@ -12,6 +12,7 @@ from torch import Tensor
 from tdfunc import ops
 from tdfunc._errors import StructureError, describe
 from tdfunc.core import TensorDict
+from tdfunc.structure import empty
 
 LearningRate: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor | float]"
 """A number; a tensor, of shape `()` or the batch size of the parameters; or a function of the step count."""
@@ -66,27 +67,22 @@ def rate(lr: LearningRate, step: Tensor) -> float | Tensor:
     return lr(step) if callable(lr) else lr
 
 
-class Spread:
-    """A value per batch element, in the shapes and dtypes in which the leaves of a tree take it.
+def spread(value: float | Tensor, params: TensorDict) -> list[Any]:
+    """Return, for each leaf of the parameters, a value per batch element in the shape and dtype in which the leaf takes it.
 
     A float stays one. A tensor of the batch shape gets a dim of 1 per event dim of the leaf, and the leaf's dtype:
     float64 factors of a bias correction must not promote float32 parameters.
     """
-
-    def __init__(self, value: float | Tensor) -> None:
-        self.value = value
-        self._made: dict[tuple[int, torch.dtype], Tensor] = {}
-
-    def at(self, leaf: Tensor, rank: int) -> float | Tensor:
-        """Return the value for a leaf with this event rank."""
-        value = self.value
-        if not isinstance(value, Tensor):
-            return value
-        key = (rank if value.dim() else 0, leaf.dtype)
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = value.to(leaf.dtype)[(..., *[None] * key[0])]
-        return made
+    if not isinstance(value, Tensor):
+        return [value] * len(params._leaves)
+    made: dict[Any, Tensor] = {}
+    values: list[Tensor] = []
+    for leaf, rank in zip(params._leaves, params._structure.ranks(), strict=True):
+        dims = rank if value.dim() else 0
+        if (dims, leaf.dtype) not in made:
+            made[dims, leaf.dtype] = value.to(leaf.dtype)[(..., *[None] * dims)]
+        values.append(made[dims, leaf.dtype])
+    return values
 
 
 def leaves_of(params: TensorDict, other: Any, what: str) -> tuple[Tensor, ...]:
@@ -97,3 +93,15 @@ def leaves_of(params: TensorDict, other: Any, what: str) -> tuple[Tensor, ...]:
 def is_trained(leaf: Tensor) -> bool:
     """Say whether a leaf takes steps: integer and bool leaves pass through."""
     return leaf.is_floating_point() or leaf.is_complex()
+
+
+def next_state(params: TensorDict, state: TensorDict, count: Tensor, columns: dict[str, list[Tensor]]) -> TensorDict:
+    """Return the state with a new step count and new trees, given as their leaves in the order of the parameters."""
+    inner = params._structure
+    names = ("step", *columns)
+    if empty().compose(names, (0, *[(inner, 0)] * len(columns))) is state._structure:  # as `init_state` made it
+        return state._rebuild((count, *[leaf for column in columns.values() for leaf in column]), state._structure)
+    state = state.set("step", count)
+    for name, column in columns.items():
+        state = state.set(name, params._rebuild(tuple(column), inner))
+    return state

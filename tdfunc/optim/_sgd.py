@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from tdfunc._errors import StructureError, describe
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, Spread, check_number, init_state, is_trained, leaves_of, rate
+from ._base import LearningRate, Optimizer, check_number, init_state, is_trained, leaves_of, next_state, rate, spread
 
 
 def sgd(
@@ -64,33 +62,26 @@ def sgd(
 
     def step(params: TensorDict, grads: TensorDict, state: TensorDict) -> tuple[TensorDict, TensorDict]:
         count = state["step"]
-        size = Spread(rate(lr, count))
+        sizes = spread(rate(lr, count), params)
         # The first step takes the whole gradient; float64, as all factors are.
-        kept = Spread(1 - dampening * (count > 0).to(torch.float64)) if momentum and dampening else None
-        ranks = params.structure.ranks()
-        rows = zip(params._leaves, leaves_of(params, grads, "the gradients"), ranks, strict=True)
-        buffers = leaves_of(params, state["momentum_buffer"], "the state") if momentum else None
+        shares = spread(1 - dampening * (count > 0).to(torch.float64) if momentum and dampening else 1.0, params)
+        gradients = leaves_of(params, grads, "the gradients")
+        old = leaves_of(params, state["momentum_buffer"], "the state") if momentum else gradients
         new: list[Tensor] = []
-        moved: list[Tensor] = []
-        for i, (leaf, g, rank) in enumerate(rows):
+        buffers: list[Tensor] = []
+        for leaf, g, size, share, before in zip(params._leaves, gradients, sizes, shares, old, strict=True):
             if not is_trained(leaf):
                 new.append(leaf)
-                if buffers is not None:
-                    moved.append(buffers[i])
+                buffers.append(before)
                 continue
-            if maximize:
-                g = -g
+            g = -g if maximize else g  # noqa: PLW2901
             if weight_decay:
-                g = g.add(leaf, alpha=weight_decay)
-            if buffers is not None:
-                fresh: Any = g if kept is None else g * kept.at(leaf, rank)
-                buffer = buffers[i] * momentum + fresh
-                moved.append(buffer)
-                g = g.add(buffer, alpha=momentum) if nesterov else buffer
-            new.append(leaf - size.at(leaf, rank) * g)
-        stepped = state.set("step", count + 1)
-        if momentum:
-            stepped = stepped.set("momentum_buffer", params._rebuild(tuple(moved), params.structure))
-        return params._rebuild(tuple(new), params.structure), stepped
+                g = g.add(leaf, alpha=weight_decay)  # noqa: PLW2901
+            if momentum:
+                buffers.append(before * momentum + (g * share if dampening else g))
+                g = g.add(buffers[-1], alpha=momentum) if nesterov else buffers[-1]  # noqa: PLW2901
+            new.append(leaf - size * g)
+        columns = {"momentum_buffer": buffers} if momentum else {}
+        return params._rebuild(tuple(new), params.structure), next_state(params, state, count + 1, columns)
 
     return Optimizer(init, step)

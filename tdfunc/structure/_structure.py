@@ -79,7 +79,7 @@ register_value(
     Structure,
     (
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
-        *("is_flat", "leaf_keys", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
+        *("is_flat", "leaf_keys", "all_entries", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
         *("untying", "ranking", "aligning", "differences", "extra_at", "lacking"),
     ),
 )

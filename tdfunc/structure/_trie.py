@@ -40,7 +40,7 @@ Entry = int | Subtree | Static
 class _Table:
     """What is computed of a structure when it is first read, and can be computed again."""
 
-    __slots__ = ("entries", "extras", "leaf_keys", "lookup", "paths", "ranks", "slots")
+    __slots__ = ("all_entries", "entries", "extras", "leaf_keys", "lookup", "paths", "ranks", "slots")
 
     def __init__(self, entries: dict[str, Entry], ranks: tuple[int, ...]) -> None:
         self.entries = entries
@@ -49,6 +49,7 @@ class _Table:
         self.slots: tuple[tuple[KeyPath, int], ...] | None = None
         self.paths: tuple[KeyPath, ...] | None = None
         self.leaf_keys: dict[str | KeyPath, int] | None = None
+        self.all_entries: dict[str | KeyPath, Entry] | None = None
         self.extras: tuple[tuple[KeyPath, int, tuple[int, ...]], ...] | None = None
 
 
@@ -229,6 +230,21 @@ class Trie:
         if table.leaf_keys is None:
             table.leaf_keys = {path if len(path) > 1 else path[0]: i for path, i in self.slots()}
         return table.leaf_keys
+
+    def all_entries(self) -> dict[str | KeyPath, Entry]:
+        """Return what stands under every key and path, each subtree before what it holds. Not to be changed."""
+        table = self._read()
+        if table.all_entries is None:
+            table.all_entries = dict(self._walk_entries())
+        return table.all_entries
+
+    def _walk_entries(self) -> Iterator[tuple[str | KeyPath, Entry]]:
+        for name, entry in self.entries().items():
+            yield name, entry
+            if type(entry) is Subtree:
+                for key, inner in entry.structure.all_entries().items():
+                    path = (name, *key) if isinstance(key, tuple) else (name, key)
+                    yield path, entry.leaf(inner) if type(inner) is int else _nest(entry, inner) if type(inner) is Subtree else inner
 
     def ties(self) -> tuple[tuple[KeyPath, ...], ...]:
         """Return the groups of paths that share one leaf."""

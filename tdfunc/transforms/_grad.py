@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from tdfunc._errors import StructureError, describe
+from tdfunc.structure import named_after
 
 
 def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -42,7 +42,6 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
         (tensor(9.), tensor(6.), tensor(0))
     """
 
-    @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         targets = tuple([_argument(args, n) for n in wanted])
@@ -74,7 +73,7 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
         grads = grads[0] if isinstance(argnums, int) else grads
         return ((value, _join(tensors, passed[-1])), grads) if has_aux else (value, grads)
 
-    return call
+    return named_after(fn, call)
 
 
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -90,12 +89,11 @@ def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bo
     """
     both = value_and_grad(fn, argnums, has_aux)
 
-    @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    return call
+    return named_after(fn, call)
 
 
 def _argument(args: tuple[Any, ...], n: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from tdfunc._errors import StructureError, describe
+from tdfunc.structure import named_after
 
 
 def vmap(
@@ -51,7 +51,6 @@ def vmap(
     """
     mapped = torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size)
 
-    @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         for name, value in kwargs.items():
             if any(isinstance(leaf, Tensor) for leaf in _pytree.tree_leaves(value)):
@@ -65,4 +64,4 @@ def vmap(
                 )
         return mapped(*args, **kwargs)
 
-    return call
+    return named_after(fn, call)
