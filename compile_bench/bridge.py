@@ -35,7 +35,11 @@ def rows() -> list[Row]:
 
     return [
         Row("params_of", lambda: tdfunc.params_of(net, detach=False), [lambda: tensordict.TensorDict.from_module(net)]),
-        Row("params_of, detached", lambda: tdfunc.params_of(net), [lambda: tensordict.TensorDict.from_module(net).detach(), lambda: tensordict.TensorDict.from_module(net).data]),
+        Row(
+            "params_of, detached",
+            lambda: tdfunc.params_of(net),
+            [lambda: tensordict.TensorDict.from_module(net).detach(), lambda: tensordict.TensorDict.from_module(net).data],
+        ),
         Row(
             "bind + call",
             lambda: tdfunc.bind(net, ours)(x),
@@ -62,7 +66,9 @@ def added(name: str, net: nn.Module, x: torch.Tensor) -> str:
             fc = measure(Row("", lambda: torch.func.functional_call(net, flat, (x,)), [plain]))
             bound = measure(Row("", lambda: tdfunc.bind(net, state)(x), [plain]))
         ours, theirs = bound.ours - bound.theirs, fc.ours - fc.theirs
-        lines.append(f"{name:18s} {mode:8s} plain {bound.theirs:7.1f}   bind adds {ours:7.1f}   functional_call adds {theirs:7.1f}   ratio {ours / theirs:5.2f}")
+        lines.append(
+            f"{name:18s} {mode:8s} plain {bound.theirs:7.1f}   bind adds {ours:7.1f}   functional_call adds {theirs:7.1f}   ratio {ours / theirs:5.2f}"
+        )
     return "\n".join(lines)
 
 

@@ -81,7 +81,13 @@ def reading() -> list[Row]:
     ]
     for kind in ("keys", "values", "items"):
         for n, ours, theirs in ((10, a, b), (100, g, h)):
-            rows.append(Row(f"list({kind}), {n}", lambda ours=ours, kind=kind: list(getattr(ours, kind)()), [lambda theirs=theirs, kind=kind: list(getattr(theirs, kind)())]))
+            rows.append(
+                Row(
+                    f"list({kind}), {n}",
+                    lambda ours=ours, kind=kind: list(getattr(ours, kind)()),
+                    [lambda theirs=theirs, kind=kind: list(getattr(theirs, kind)())],
+                )
+            )
         for args in ((True,), (True, True)):
             rows.append(
                 Row(

@@ -51,7 +51,11 @@ def ours(nets: list[nn.Module]) -> tuple[Step, tuple[Any, ...]]:
 def by_hand(nets: list[nn.Module]) -> tuple[Step, tuple[Any, ...]]:
     net = nets[0]
     params = {k: torch.stack([dict(m.named_parameters())[k].detach() for m in nets]) for k, _ in net.named_parameters()}
-    state = (torch.zeros((), dtype=torch.int64), {k: torch.zeros_like(p) for k, p in params.items()}, {k: torch.zeros_like(p) for k, p in params.items()})
+    state = (
+        torch.zeros((), dtype=torch.int64),
+        {k: torch.zeros_like(p) for k, p in params.items()},
+        {k: torch.zeros_like(p) for k, p in params.items()},
+    )
 
     def loss(p, x, y):
         return cross_entropy(torch.func.functional_call(net, p, (x,)), y)
@@ -157,8 +161,12 @@ def compare(n: int = MEMBERS, width: int = 128, blocks: int = 15) -> dict[str, f
     traces = {name: statistics.median(trace_seconds(form, n, width, x, y) for _ in range(3)) for name, form in forms.items() if name != "loop"}
     row = "  ".join(f"{name} {statistics.median(column) * 1e3:7.3f} ms" for name, column in times.items())
     print(f"members {n:3d} width {width:4d}: {row}")
-    print(f"    time over by hand {ratio['by hand']:.3f}, over tensordict {ratio['tensordict']:.3f}; the loop takes {1 / ratio['loop']:.1f} times as long")
-    print(f"    graphs {', '.join(f'{k} {v[0]}' for k, v in graphs.items())}; trace {', '.join(f'{k} {v:.2f} s' for k, v in traces.items())}; trace over tensordict {traces['tdfunc'] / traces['tensordict']:.2f}, over by hand {traces['tdfunc'] / traces['by hand']:.2f}")
+    print(
+        f"    time over by hand {ratio['by hand']:.3f}, over tensordict {ratio['tensordict']:.3f}; the loop takes {1 / ratio['loop']:.1f} times as long"
+    )
+    print(
+        f"    graphs {', '.join(f'{k} {v[0]}' for k, v in graphs.items())}; trace {', '.join(f'{k} {v:.2f} s' for k, v in traces.items())}; trace over tensordict {traces['tdfunc'] / traces['tensordict']:.2f}, over by hand {traces['tdfunc'] / traces['by hand']:.2f}"
+    )
     return ratio
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from torch import Tensor
-from typing_extensions import Self
 
 from tdfunc.structure import KeyPath as KeyPath
 from tdfunc.structure import Structure

@@ -50,10 +50,8 @@ def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
 def _flat_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
     """Return what is built of a flat dict of tensors, by loops in C."""
     values = tuple(items.values())
-    if size:
-        structure = _composed(tuple(items), tuple(map(_size, values)), size)
-    else:
-        structure = compose(tuple(items), tuple(map(_dim, values)))
+    names = tuple(items)
+    structure = _composed(names, tuple(map(_size, values)), size) if size else compose(names, tuple(map(_dim, values)))
     return None if structure is None else (values, structure)
 
 
@@ -111,9 +109,7 @@ def _items(source: Any) -> dict[Any, Any]:
     if isinstance(source, Mapping):
         return dict(source.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(source, torch.nn.Module):
-        raise StructureError(
-            describe("TensorDict: got a module", expected="a mapping or pairs", got=type(source).__name__, fix="params_of(module)")
-        )
+        raise StructureError(describe("TensorDict: got a module", expected="a mapping or pairs", got=type(source).__name__, fix="params_of(module)"))
     if isinstance(source, Iterable) and not isinstance(source, Tensor | str | bytes):
         pairs: list[Any] = list(source)  # pyright: ignore[reportUnknownArgumentType]
         if all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):  # pyright: ignore[reportUnknownArgumentType]
@@ -137,15 +133,29 @@ def _grow(items: Mapping[Any, Any], at: KeyPath, problems: list[tuple[type[Tdfun
         except KeyPathError as error:
             problems.append((KeyPathError, f"{error}\n  inside: {show_path(at)}"))
             continue
+        *above, last = path
         node = grown
-        for name in path[:-1]:
-            below = node.get(name)
-            node[name] = dict(below.items()) if isinstance(below, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+        for name in above:
+            below = node.get(name, {})
+            if not isinstance(below, Mapping):
+                problems.append((KeyPathError, _leaf_and_subtree((*at, name))))
+                below = {}
+            node[name] = dict(below.items())
             node = node[name]
-        old = node.get(path[-1])
-        # A nested dict that tuple keys began is continued by a mapping under its name.
-        node[path[-1]] = {**old, **value} if len(path) >= 1 and type(old) is dict and isinstance(value, Mapping) else value
+        old = node.get(last)
+        if isinstance(old, Mapping) and not isinstance(value, Mapping):
+            problems.append((KeyPathError, _leaf_and_subtree((*at, *path))))
+        node[last] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return grown
+
+
+def _leaf_and_subtree(at: KeyPath) -> str:
+    return describe(
+        "two entries want this key, one as a leaf and one as a subtree",
+        at=show_path(at),
+        expected="one of them",
+        fix="give one of them another name",
+    )
 
 
 def _node(items: Mapping[Any, Any], size: tuple[int, ...], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]) -> Built:
@@ -158,12 +168,12 @@ def _node(items: Mapping[Any, Any], size: tuple[int, ...], at: KeyPath, problems
             names.append(name)
             specs.append(found[1])
             leaves.extend(found[0])
-    return tuple(leaves), _ROOT.compose(tuple(names), tuple(specs))
+    structure = _ROOT.compose(tuple(names), tuple(specs))
+    assert structure is not None, "names are in normal form"
+    return tuple(leaves), structure
 
 
-def read(
-    value: Any, size: tuple[int, ...], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]
-) -> tuple[tuple[Tensor, ...], Spec] | None:
+def read(value: Any, size: tuple[int, ...], at: KeyPath, problems: list[tuple[type[TdfuncError], str]]) -> tuple[tuple[Tensor, ...], Spec] | None:
     """Return the leaves and the spec of one value in a tree of this batch size, or None and one more problem."""
     if isinstance(value, Tensor):
         return _leaf(value, size, at, problems)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import optree
+import optree.registry
 from torch.utils import _pytree
 
 from tdfunc.structure import KeyPath, Structure, from_json, to_json
@@ -69,7 +70,11 @@ def register() -> None:
         flatten_with_keys_fn=_flatten_with_keys,
     )
     optree.register_pytree_node(
-        TensorDict, _optree_flatten, _optree_unflatten, path_entry_type=optree.MappingEntry, namespace=_optree_namespace()
+        TensorDict,
+        _optree_flatten,  # pyright: ignore[reportArgumentType] - optree's stubs want a Collection[str]
+        _optree_unflatten,  # pyright: ignore[reportArgumentType]
+        path_entry_type=optree.MappingEntry,
+        namespace=_optree_namespace(),
     )
 
 

@@ -49,7 +49,7 @@ def construct(cls: type[_S], leaves: tuple[Any, ...], structure: Structure) -> _
     return made
 
 
-def _no_views(tree: Slots) -> dict[Any, Any]:
+def _no_views(_tree: Slots) -> dict[Any, Any]:
     return {}
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from tdfunc import ops
 from tdfunc._errors import ImmutableError, StructureError, describe
@@ -97,7 +96,7 @@ class TensorDict(Slots, Mapping[str, Any]):
     def __bool__(self) -> NoReturn:
         raise StructureError(describe("the truth value of a TensorDict is ambiguous", fix="td.is_empty(), or a.equal(b)"))
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __copy__(self) -> Self:
         return self
@@ -262,7 +261,7 @@ class TensorDict(Slots, Mapping[str, Any]):
         return _write.update(self, other, **entries)
 
     def __or__(self, other: Any) -> Self:
-        return _write.update(self, other) if isinstance(other, Mapping) else NotImplemented
+        return _write.update(self, other) if isinstance(other, Mapping) else NotImplemented  # type: ignore[return-value]
 
     def select(self, *keys: Key, strict: bool = True) -> Self:
         """Return the tree with only these entries, in the order of the tree; `strict=False` ignores missing ones."""
@@ -401,10 +400,10 @@ class TensorDict(Slots, Mapping[str, Any]):
     def __ge__(self, other: Any) -> Self:
         return ops.binary(self, other, operator.ge, ">=")
 
-    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
         return ops.binary(self, other, operator.eq, "==")
 
-    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
         return ops.binary(self, other, operator.ne, "!=")
 
     def equal(self, other: Any) -> bool:

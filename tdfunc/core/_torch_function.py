@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -41,10 +42,10 @@ _SWAPPED: dict[Any, Any] = {
     torch.Tensor.__rmod__: operator.mod,
 }
 _STRUCTURAL: dict[Any, Callable[..., Any]] = {
-    torch.stack: lambda tensors, dim=0: ops.stack(tensors, dim),
-    torch.unbind: lambda input, dim=0: ops.unbind(input, dim),
-    torch.clone: lambda input: ops.leafwise(input, torch.clone),
-    torch.zeros_like: lambda input: ops.leafwise(input, torch.zeros_like),
+    torch.stack: ops.stack,
+    torch.unbind: ops.unbind,
+    torch.clone: functools.partial(ops.leafwise, fn=torch.clone),
+    torch.zeros_like: functools.partial(ops.leafwise, fn=torch.zeros_like),
 }
 
 
@@ -62,6 +63,4 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 return ops.binary(left, right, fn, func.__name__)
             return ops.binary(right, left, reverse, func.__name__)
     name = getattr(func, "__name__", str(func))
-    raise StructureError(
-        describe(f"torch.{name} does not take a TensorDict", fix=f"td.map(lambda leaf: torch.{name}(leaf))")
-    )
+    raise StructureError(describe(f"torch.{name} does not take a TensorDict", fix=f"td.map(lambda leaf: torch.{name}(leaf))"))

@@ -74,4 +74,5 @@ def update(tree: Any, other: Any = (), **entries: Any) -> Any:
     if entries or not isinstance(other, Slots):
         leaves, structure = build(other, tuple(ops.batch_size(tree)), entries)
         other = construct(type(tree), leaves, structure)
-    return ops.update(tree, other)
+    grown: Any = other
+    return ops.update(tree, grown)

@@ -17,9 +17,9 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(_refused(folder, error)) from error
+        raise StorageError(_refused("make the folder", folder, error)) from error
     if not os.access(folder, os.W_OK):
-        raise StorageError(describe("cannot write to a folder", at=folder, fix="another folder"))
+        raise StorageError(describe("cannot write to the folder", at=folder, fix="another place"))
 
 
 @contextlib.contextmanager
@@ -36,10 +36,10 @@ def replacing(path: Path) -> Generator[Path]:
         yield part
         part.replace(path)
     except OSError as error:
-        raise StorageError(_refused(path, error)) from error
+        raise StorageError(_refused("write the file", path, error)) from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def _refused(path: Path, error: OSError) -> str:
-    return describe("cannot write", at=path, got=error.strerror or error, fix="another place, or make room there")
+def _refused(what: str, path: Path, error: OSError) -> str:
+    return describe(f"cannot {what}", at=path, got=error.strerror or error, fix="another place")

@@ -41,17 +41,16 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tdfunc.demo",
         description="Train a deep ensemble on scanned digits as one compiled function, and compare it with its members.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     train = parser.add_argument_group("training")
-    train.add_argument("--members", type=_count, default=8, metavar="N", help="networks in the ensemble")
-    train.add_argument("--epochs", type=_count, default=40, metavar="N", help="times to go through the training images")
-    train.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images per member and step")
-    train.add_argument("--lr", type=_rate, default=3e-3, metavar="X", help="learning rate of Adam")
-    train.add_argument("--seed", type=_seed, default=0, metavar="N", help="decides the initialisations and the orders of minibatches")
+    train.add_argument("--members", type=_count, default=8, metavar="N", help="networks in the ensemble (%(default)s)")
+    train.add_argument("--epochs", type=_count, default=40, metavar="N", help="times to go through the training images (%(default)s)")
+    train.add_argument("--batch-size", type=_count, default=32, metavar="N", help="images per member and step (%(default)s)")
+    train.add_argument("--lr", type=_rate, default=3e-3, metavar="X", help="learning rate of Adam (%(default)s)")
+    train.add_argument("--seed", type=_seed, default=0, metavar="N", help="decides the initialisations and the orders of minibatches (%(default)s)")
     train.add_argument("--no-compile", dest="compile", action="store_false", help="take the steps in eager mode, without a C++ compiler")
     files = parser.add_argument_group("files")
-    files.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where demo.png goes")
+    files.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where demo.png goes (the current directory)")
     files.add_argument("--save", type=Path, metavar="PATH", help="write the trained ensemble to a .pt file")
     files.add_argument("--load", type=Path, metavar="PATH", help="evaluate a saved ensemble; nothing is trained")
     return parser

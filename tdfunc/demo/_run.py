@@ -1,7 +1,8 @@
 """One run from data to report."""
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -75,19 +76,16 @@ def _train(options: Options, digits: Digits) -> Trained:
     eager, compiler = make_step(net, opt), Compiler()
     step = compiler(eager) if options.compile else eager
 
-    def batches(epochs: int) -> Iterator[tuple[Tensor, Tensor]]:
-        sizes = {"members": options.members, "batch_size": options.batch_size}
-        return minibatches(digits.train_x, digits.train_y, **sizes, epochs=epochs, seed=options.seed)
-
+    batches = partial(minibatches, digits.train_x, digits.train_y, members=options.members, batch_size=options.batch_size, seed=options.seed)
     steps = options.epochs * (len(digits.train_y) // options.batch_size)
     with progress(steps, "compiling" if options.compile else "training") as watch:
-        end, losses = train(step, start, batches(options.epochs), watch)
+        end, losses = train(step, start, batches(epochs=options.epochs), watch)
     if options.save is not None:
         about = {name: getattr(options, name) for name in ("epochs", "batch_size", "lr", "seed")}
         save(options.save, end.params, end.buffers, about)
 
     # No step changed `start`, so all that are compared can set out from it.
-    x, y = next(batches(1))
+    x, y = next(batches(epochs=1))
     loop = make_loop(members_of(make_net, start.params, start.buffers), options.lr)
     runs = {"eager": repeated(eager, start, x, y), "loop": lambda: loop(x, y)}
     if options.compile:

@@ -1,6 +1,5 @@
 """The trained ensemble as a file, and back."""
 
-import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ def check_target(path: Path) -> None:
     Raises:
         StorageError: If the name does not end in `.pt`, is that of a folder, or the folder cannot be written to.
     """
-    _check_suffix(path, f"{path.stem}{SUFFIX}")
+    _check_suffix("save", path, f"{path.stem}{SUFFIX}")
     if path.is_dir():
         raise StorageError(describe("save: expected the name of a file", got="a folder", at=path, fix=f"{path / 'ensemble'}{SUFFIX}"))
     make_folder(path.parent)
@@ -46,7 +45,7 @@ def load(path: Path) -> tuple[nn.Module, TensorDict, TensorDict]:
     Raises:
         StorageError: If there is no such file, it holds no ensemble of this demo, or one of another network.
     """
-    _check_suffix(path, _MADE)
+    _check_suffix("load", path, _MADE)
     if not path.is_file():
         raise StorageError(describe("load: there is no such file", at=path, fix=_MADE))
     found = _read(path)
@@ -59,9 +58,9 @@ def load(path: Path) -> tuple[nn.Module, TensorDict, TensorDict]:
     return net, params, buffers
 
 
-def _check_suffix(path: Path, fix: str) -> None:
+def _check_suffix(op: str, path: Path, fix: str) -> None:
     if path.suffix != SUFFIX:
-        raise StorageError(describe("the name of an ensemble's file ends otherwise", expected=f"*{SUFFIX}", got=path.name, fix=fix))
+        raise StorageError(describe(f"{op}: the file of an ensemble is named otherwise", expected=f"*{SUFFIX}", got=path.name, fix=fix))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         # torch would take older formats too, with warnings; this demo never wrote them.
         found: Any = torch.load(path, weights_only=True) if zipfile.is_zipfile(path) else None
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:
         raise StorageError(describe("load: the file is damaged, or holds more than tensors", at=path, got=type(error).__name__, fix=_MADE)) from error
     return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 

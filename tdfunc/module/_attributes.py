@@ -39,8 +39,8 @@ def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
 
 
 @constant
-def _traced_names(module: nn.Module, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a module's attributes and those to follow, as a constant of the trace; `count` is guarded on."""
+def _traced_names(module: nn.Module, _count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a module's attributes and those to follow, as a constant of the trace; the count is guarded on."""
     return tuple(module.__dict__), _names(module.__dict__)
 
 

@@ -78,12 +78,12 @@ def as_state(states: tuple[Any, ...], op: str) -> TensorDict:
 def _from_mapping(state: Any, op: str) -> TensorDict:
     if isinstance(state, nn.Module):
         raise BindError(
-            describe(f"{op}: got a module where a state is meant", expected="a TensorDict", got=type(state).__name__, fix=f"{op}(model, params_of(other))")
+            describe(
+                f"{op}: got a module where a state is meant", expected="a TensorDict", got=type(state).__name__, fix=f"{op}(model, params_of(other))"
+            )
         )
     if not isinstance(state, Mapping):
-        raise BindError(
-            describe(f"{op}: a state is a TensorDict or a mapping", got=type(state).__name__, fix=f"{op}(model, params_of(model))")
-        )
+        raise BindError(describe(f"{op}: a state is a TensorDict or a mapping", got=type(state).__name__, fix=f"{op}(model, params_of(model))"))
     dotted: Any = state
     return TensorDict({tuple(key.split(".")) if isinstance(key, str) else key: value for key, value in dotted.items()})
 

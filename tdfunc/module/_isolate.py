@@ -25,9 +25,9 @@ def isolate(buffer: Tensor) -> Tensor:
     """
     if type(buffer) is not Tensor or buffer.nbytes < _LARGE:
         return buffer.clone()
-    if torch._C._functorch.maybe_current_level() is not None:
+    if torch._C._functorch.maybe_current_level() is not None:  # pyright: ignore[reportAttributeAccessIssue]
         return buffer.clone()
     try:
-        return torch._lazy_clone(buffer)
+        return torch._lazy_clone(buffer)  # pyright: ignore[reportPrivateImportUsage]
     except RuntimeError:
         return buffer.clone()

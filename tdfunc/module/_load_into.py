@@ -49,9 +49,7 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
     for path, _ in tree.structure.statics():
         problems.append((KeyPathError, describe("load_into: a static value is no tensor", at=show_path(path), fix=f"state.exclude({path!r})")))
     if strict:
-        for path in needed:
-            if id(slots[path]) not in given:
-                problems.append((KeyPathError, _missing(path, slots[path])))
+        problems += [(KeyPathError, _missing(path, slots[path])) for path in needed if id(slots[path]) not in given]
     if problems:
         raise problems[0][0](together("load_into", problems))
     with torch.no_grad():

@@ -41,10 +41,13 @@ def _assigns(cls: type[nn.Module]) -> bool:
             return False
         for name, member in vars(base).items():
             code = getattr(member, "__code__", None)
-            if isinstance(code, types.CodeType) and name not in _BUILDERS:
-                if any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code)):
-                    return True
+            if isinstance(code, types.CodeType) and name not in _BUILDERS and _stores(code):
+                return True
     return False
+
+
+def _stores(code: types.CodeType) -> bool:
+    return any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code))
 
 
 def _subclass(cls: type[nn.Module]) -> type[nn.Module]:

@@ -12,7 +12,6 @@ from tdfunc._errors import BatchSizeError, describe, show_path
 from tdfunc._typing import Size, T, TensorTree
 from tdfunc.structure import Structure
 
-
 _INTS = (int, torch.SymInt)
 
 
@@ -122,9 +121,7 @@ def with_batch_size(tree: T, size: Size) -> T:
         return tree._rebuild(leaves, structure.sized(wanted))
     n = len(wanted)
     wrong = [
-        f"{show_path(path)}: shape {tuple(leaf.shape)}"
-        for path, leaf in zip(structure.paths(), leaves, strict=True)
-        if leaf.shape[:n] != wanted
+        f"{show_path(path)}: shape {tuple(leaf.shape)}" for path, leaf in zip(structure.paths(), leaves, strict=True) if leaf.shape[:n] != wanted
     ]
     if wrong:
         raise BatchSizeError(

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from tdfunc._errors import BatchSizeError, describe
-from tdfunc._typing import T
+from tdfunc._typing import T, TensorTree
 
 from ._batch import batch_dims, batch_size
-
 
 _PARTS = (int, slice, Tensor, torch.SymInt)
 
@@ -31,7 +30,7 @@ def index(tree: T, idx: Any) -> T:
     return tree._rebuild(tuple([leaf[idx] for leaf in leaves]), structure)
 
 
-def _within(tree: T, idx: Any, dims: int) -> Any:
+def _within(tree: TensorTree, idx: Any, dims: int) -> Any:
     """Return an index in a form that torch takes and that stays within the batch dims."""
     parts = tuple([_as_part(part) for part in (idx if isinstance(idx, tuple) else (idx,))])
     used = sum([_dims_used(part) for part in parts])

@@ -24,9 +24,7 @@ def aligned(tree: TensorTree, other: Any, op: str) -> tuple[Tensor, ...]:
     if theirs is tree._structure:
         return other._leaves
     if theirs is None:
-        raise StructureError(
-            describe(f"{op}: expected another TensorDict", got=type(other).__name__, fix="wrap it: TensorDict(...)")
-        )
+        raise StructureError(describe(f"{op}: expected another TensorDict", got=type(other).__name__, fix="wrap it: TensorDict(...)"))
     index = tree._structure.aligning(theirs)
     if index is None:
         raise StructureError(

@@ -15,7 +15,6 @@ from tdfunc.structure import traced_as
 from ._batch import rederive
 from ._map import aligned
 
-
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 _REAL = frozenset({int, float})
 

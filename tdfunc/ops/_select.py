@@ -27,7 +27,7 @@ def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
             at=show_path(path[:depth]),
             expected=f"one of {shown}" if names else "a subtree there",
             got=repr(path[depth]),
-            fix=f"td.get({path if len(path) > 1 else path[0]!r}) gives None for what is missing",
+            fix=f"td.get({path if len(path) > 1 else path[0]!r}) gives None for what is missing",  # pyright: ignore[reportGeneralTypeIssues] - a path is never empty
         )
     )
 

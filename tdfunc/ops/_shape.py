@@ -51,9 +51,7 @@ def stack(trees: Sequence[T], dim: int = 0) -> T:
 def _members_leaves(first: TensorTree, tree: Any, member: int) -> tuple[torch.Tensor, ...]:
     """Return the leaves of a member of a stack in the order of the first; static values must be the same."""
     if getattr(tree, "_structure", None) is None:
-        raise StructureError(
-            describe("stack: expected TensorDicts", at=f"member {member}", got=type(tree).__name__, fix="TensorDict(...) it first")
-        )
+        raise StructureError(describe("stack: expected TensorDicts", at=f"member {member}", got=type(tree).__name__, fix="TensorDict(...) it first"))
     if tree._structure is first._structure:
         return tree._leaves
     if not same_statics(first, tree):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tdfunc._errors import BatchSizeError, KeyPathError, describe, show_path
 from tdfunc._typing import T, TensorTree
-from tdfunc.structure import KeyPath, Spec, Splice, Static, Structure, Subtree
+from tdfunc.structure import KeyPath, Splice, Static, Structure, Subtree
 
 from ._batch import batch_dims, batch_size, front
 from ._select import merge
@@ -88,8 +88,3 @@ def spliced(tree: T, path: KeyPath, move: Splice | None, new: tuple[Tensor, ...]
 def update(tree: T, other: TensorTree) -> T:
     """Return the tree with all entries of another: subtrees are merged, and where a leaf meets a subtree `other` wins."""
     return merge(tree, other)
-
-
-def spec_kind(spec: Spec) -> str:
-    """Return in a word what a spec stands for, for messages."""
-    return "a tensor" if isinstance(spec, int) else "a static value" if isinstance(spec, Static) else "a subtree"

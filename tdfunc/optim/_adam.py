@@ -103,7 +103,7 @@ def adamw(
     return _adam(lr, betas, eps, weight_decay, True, amsgrad, maximize)
 
 
-def _adam(
+def _adam(  # noqa: PLR0917 - the arguments of adam and adamw, in their order
     lr: LearningRate,
     betas: tuple[float, float],
     eps: float,
@@ -135,9 +135,9 @@ def _adam(
         columns: dict[str, list[Tensor]] = {name: [] for name in moments}
         for leaf, g, step_size, root, keep, before in zip(params._leaves, gradients, sizes, roots, keeps, old, strict=True):
             if is_trained(leaf):
-                g = -g if maximize else g  # noqa: PLW2901
+                g = -g if maximize else g
                 if weight_decay and not decoupled:
-                    g = g.add(leaf, alpha=weight_decay)  # noqa: PLW2901
+                    g = g.add(leaf, alpha=weight_decay)
                 after = _moments(before, g, beta1, beta2)
                 denominator = after[-1].sqrt() / root + eps
                 start = leaf * keep if weight_decay and decoupled else leaf

@@ -41,7 +41,12 @@ def check_number(name: str, value: Any, *, low: float = 0.0, high: float = math.
     """Raise if a hyper-parameter is a number out of range; tensors and functions are not looked into."""
     if isinstance(value, int | float) and not low <= value < high:
         raise StructureError(
-            describe(f"optim: {name} is out of range", expected=f"{low} <= {name}" + (f" < {high}" if high < math.inf else ""), got=value, fix=f"{name}=...")
+            describe(
+                f"optim: {name} is out of range",
+                expected=f"{low} <= {name}" + (f" < {high}" if high < math.inf else ""),
+                got=value,
+                fix=f"{name}=...",
+            )
         )
 
 
@@ -52,9 +57,7 @@ def init_state(params: TensorDict, *names: str) -> TensorDict:
     of the batch size, so that stacked parameters have a stacked state.
     """
     if getattr(params, "_structure", None) is None:
-        raise StructureError(
-            describe("optim: init takes a TensorDict of parameters", got=type(params).__name__, fix="opt.init(params_of(model))")
-        )
+        raise StructureError(describe("optim: init takes a TensorDict of parameters", got=type(params).__name__, fix="opt.init(params_of(model))"))
     size = tuple(params.batch_size)
     state = TensorDict({"step": torch.zeros(size, dtype=torch.int64, device=params.device)}, batch_size=size)
     for name in names:

@@ -74,12 +74,12 @@ def sgd(
                 new.append(leaf)
                 buffers.append(before)
                 continue
-            g = -g if maximize else g  # noqa: PLW2901
+            g = -g if maximize else g
             if weight_decay:
-                g = g.add(leaf, alpha=weight_decay)  # noqa: PLW2901
+                g = g.add(leaf, alpha=weight_decay)
             if momentum:
                 buffers.append(before * momentum + (g * share if dampening else g))
-                g = g.add(buffers[-1], alpha=momentum) if nesterov else buffers[-1]  # noqa: PLW2901
+                g = g.add(buffers[-1], alpha=momentum) if nesterov else buffers[-1]
             new.append(leaf - size * g)
         columns = {"momentum_buffer": buffers} if momentum else {}
         return params._rebuild(tuple(new), params.structure), next_state(params, state, count + 1, columns)

@@ -15,10 +15,10 @@ from ._static import is_static as is_static
 from ._static import register_static as register_static
 from ._static import static as static
 from ._structure import Structure as Structure
+from ._table import Entry as Entry
+from ._table import Spec as Spec
+from ._table import Subtree as Subtree
 from ._transitions import Splice as Splice
 from ._transitions import clear_caches as clear_caches
 from ._transitions import compose as compose
-from ._trie import Entry as Entry
-from ._trie import Spec as Spec
-from ._trie import Subtree as Subtree
 from ._trie import empty as empty

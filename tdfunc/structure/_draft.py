@@ -10,7 +10,8 @@ from tdfunc._errors import StructureError, describe, show_path
 
 from ._keys import KeyPath
 from ._static import Static
-from ._trie import Subtree, empty
+from ._table import Subtree
+from ._trie import empty
 
 if TYPE_CHECKING:
     from ._structure import Structure

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from tdfunc._errors import KeyPathError, describe
 
-KeyPath = tuple[str, ...]
+KeyPath: TypeAlias = "tuple[str, ...]"
 """The normal form of a key: a non-empty tuple of exact `str`."""
 
 

@@ -24,6 +24,7 @@ except ImportError:  # pragma: no cover - run in a subprocess by tests/compile/t
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
+
 def register_value(cls: type, methods: tuple[str, ...]) -> None:
     """Let torch.compile treat instances as constants whose methods are called at trace time.
 
@@ -71,7 +72,7 @@ def constant(fn: Fn) -> Fn:
     return fn
 
 
-def _as_it_is(fn: Callable[..., Any], call: Fn) -> Fn:
+def _as_it_is(_fn: Callable[..., Any], call: Fn) -> Fn:
     return call
 
 

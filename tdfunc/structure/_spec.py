@@ -55,26 +55,23 @@ def _read(extra: int, node: tuple[Any, ...]) -> Branch:
 
 def to_json(structure: Structure) -> str:
     """Return a structure as a JSON text."""
-
-    def plain(node: tuple[Any, ...]) -> list[Any]:
-        return [
-            [name, kind, *(data[:1] + (plain(data[1]),) if kind == "node" else data if kind == "leaf" else map(static_to_json, data))]
-            for name, kind, *rest in node
-            for data in (tuple(rest),)
-        ]
-
     version, size, node = to_spec(structure)
-    return json.dumps([version, list(size), plain(node)], separators=(",", ":"))
+    return json.dumps([version, list(size), [_plain(*item) for item in node]], separators=(",", ":"))
+
+
+def _plain(name: str, kind: str, *data: Any) -> list[Any]:
+    if kind == "node":
+        return [name, kind, data[0], [_plain(*item) for item in data[1]]]
+    return [name, kind, *(data if kind == "leaf" else map(static_to_json, data))]
 
 
 def from_json(text: str) -> Structure:
     """Return the structure that `to_json` wrote."""
-
-    def rich(node: list[Any]) -> tuple[Any, ...]:
-        return tuple(
-            (name, kind, data[0], rich(data[1])) if kind == "node" else (name, kind, *(data if kind == "leaf" else map(static_from_json, data)))
-            for name, kind, *data in node
-        )
-
     version, size, node = json.loads(text)
-    return from_spec((version, tuple(size), rich(node)))
+    return from_spec((version, tuple(size), tuple(_rich(*item) for item in node)))
+
+
+def _rich(name: str, kind: str, *data: Any) -> tuple[Any, ...]:
+    if kind == "node":
+        return name, kind, data[0], tuple(_rich(*item) for item in data[1])
+    return (name, kind, *(data if kind == "leaf" else map(static_from_json, data)))

@@ -7,8 +7,9 @@ from typing import Any
 from . import _spec, _transitions
 from ._keys import KeyPath
 from ._opaque import register_value
+from ._table import Spec
 from ._transitions import Splice
-from ._trie import Spec, Trie
+from ._trie import Trie
 
 
 class Structure(Trie):

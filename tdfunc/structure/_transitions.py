@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._draft import Branch, Leaf, fold, reach, unfold
 from ._keys import KeyPath, as_path
 from ._static import Static
-from ._trie import Spec, Subtree, empty
+from ._table import Spec, Subtree
+from ._trie import empty
 
 if TYPE_CHECKING:
     from ._structure import Structure
@@ -25,11 +26,11 @@ def _paths(keys: tuple[Any, ...]) -> list[KeyPath]:
 
 
 class Splice(NamedTuple):
-    """New leaves for the stretch `start:stop` of the old ones; `index` into old + new leaves where that is not enough."""
+    """New leaves for the stretch `start:stop` of the old ones; `picks` from old + new leaves where that is not enough."""
 
     start: int
     stop: int
-    index: tuple[int, ...] | None
+    picks: tuple[int, ...] | None
     structure: Structure
 
 

@@ -4,53 +4,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ._keys import KeyPath
 from ._static import Static
+from ._table import Entry, Spec, Subtree, Table, Tables
 
 if TYPE_CHECKING:
     from ._structure import Structure
-
-
-class Subtree(NamedTuple):
-    """Where a nested node lies in the leaves of its parent: a slice, or an index where a tie reaches outside it."""
-
-    start: int
-    stop: int
-    index: tuple[int, ...] | None
-    structure: Structure
-    extra: int
-    """How many more batch dims the node has than its parent."""
-
-    def leaf(self, i: int) -> int:
-        """Return the position among the parent's leaves of the node's leaf `i`."""
-        return self.start + i if self.index is None else self.index[i]
-
-
-Spec = "int | Static | tuple[Structure, int]"
-"""What stands under a name: a leaf's event rank, a static value, or a nested structure and its extra batch dims."""
-
-Entry = int | Subtree | Static
-"""The same inside a structure: a leaf's position, a subtree with its place, or a static value."""
-
-
-class _Table:
-    """What is computed of a structure when it is first read, and can be computed again."""
-
-    __slots__ = ("all_entries", "entries", "extras", "leaf_keys", "lookup", "paths", "ranks", "slots")
-
-    def __init__(self, entries: dict[str, Entry], ranks: tuple[int, ...]) -> None:
-        self.entries = entries
-        self.lookup: dict[Any, Entry] = dict(entries)  # and every longer path once asked for
-        self.ranks = ranks
-        self.slots: tuple[tuple[KeyPath, int], ...] | None = None
-        self.paths: tuple[KeyPath, ...] | None = None
-        self.leaf_keys: dict[str | KeyPath, int] | None = None
-        self.all_entries: dict[str | KeyPath, Entry] | None = None
-        self.extras: tuple[tuple[KeyPath, int, tuple[int, ...]], ...] | None = None
 
 
 class _Link(weakref.ref["Structure"]):
@@ -72,11 +34,7 @@ def _unlink(link: weakref.ref[Structure]) -> None:
 # Re-entrant, because a garbage collection inside the locked part may call `_unlink` in the same thread.
 _LOCK = threading.RLock()
 
-# A structure is small, but the table of a wide one is not: only the tables of recently read structures are kept. In
-# entries, so that a chain of thousands of sets, each making a structure one wider, stays linear in memory.
-_TABLE_LIMIT = 200_000
-_tables: deque[tuple[weakref.ref[Trie], int]] = deque()
-_tables_weight = 0
+_tables = Tables(limit=200_000)
 
 
 class Trie:
@@ -100,7 +58,7 @@ class Trie:
     rank: int
     """The event rank of the first leaf; without leaves, minus the number of batch dims."""
     _links: dict[Any, _Link]
-    _table: _Table | None
+    _table: Table | None
     _lookup: dict[Any, Entry] | None
 
     kind: ClassVar[type[Structure]]
@@ -228,7 +186,7 @@ class Trie:
         """Return every key of a leaf with the leaf's position: a str at the top, below it a path. Not to be changed."""
         table = self._read()
         if table.leaf_keys is None:
-            table.leaf_keys = {path if len(path) > 1 else path[0]: i for path, i in self.slots()}
+            table.leaf_keys = {path if len(path) > 1 else path[0]: i for path, i in self.slots()}  # pyright: ignore[reportGeneralTypeIssues] - nor is a path empty
         return table.leaf_keys
 
     def all_entries(self) -> dict[str | KeyPath, Entry]:
@@ -298,10 +256,14 @@ class Trie:
 
     # --- the table ----------------------------------------------------------------------------------------------
 
-    def _read(self) -> _Table:
+    def _read(self) -> Table:
         return self._table or self._tabulate()
 
-    def _tabulate(self) -> _Table:
+    def release(self) -> None:
+        """Forget the table; it is made again when it is next read."""
+        self._table = self._lookup = None
+
+    def _tabulate(self) -> Table:
         entries: dict[str, Entry] = {}
         ranks: list[int] = []
         known = self.parent  # the nearest ancestor with a table: in a chain of sets, the parent
@@ -314,11 +276,11 @@ class Trie:
             known = None
         for name, spec, where in self._chain(known):
             entries[name] = _place(spec, where, ranks)
-        table = _Table(entries, tuple(ranks))
+        table = Table(entries, tuple(ranks))
         with _LOCK:
             if self._table is None:
                 self._table, self._lookup = table, table.lookup
-                _remember(self)
+                _tables.add(self, self.width + self.leaf_count)
             return self._table
 
 
@@ -358,28 +320,13 @@ def _place(spec: Spec, where: tuple[int, ...] | None, ranks: list[int]) -> Entry
 def _nest(outer: Subtree, inner: Subtree) -> Subtree:
     """Return the place of a subtree's subtree among the leaves of the root."""
     extra = outer.extra + inner.extra
-    if outer.index is None and inner.index is None:
+    if outer.picks is None and inner.picks is None:
         return Subtree(outer.start + inner.start, outer.start + inner.stop, None, inner.structure, extra)
     index = tuple(outer.leaf(inner.leaf(i)) for i in range(inner.structure.leaf_count))
     return Subtree(0, 0, index, inner.structure, extra)
 
 
-def _remember(structure: Trie) -> None:
-    """Count a new table, and release the oldest ones over the limit. Called under the lock."""
-    global _tables_weight
-    weight = structure.width + structure.leaf_count
-    _tables.append((weakref.ref(structure), weight))
-    _tables_weight += weight
-    while _tables_weight > _TABLE_LIMIT and len(_tables) > 1:
-        link, weight = _tables.popleft()
-        _tables_weight -= weight
-        if (oldest := link()) is not None:
-            oldest._table = oldest._lookup = None
-
-
-def _make(
-    parent: Trie | None, entry: tuple[str, Spec, tuple[int, ...] | None] | None, leaf_count: int, size: tuple[int, ...]
-) -> Structure:
+def _make(parent: Trie | None, entry: tuple[str, Spec, tuple[int, ...] | None] | None, leaf_count: int, size: tuple[int, ...]) -> Structure:
     structure = object.__new__(Trie.kind)
     structure.parent, structure.entry, structure.leaf_count, structure.size = parent, entry, leaf_count, size
     structure.width = 0 if parent is None else parent.width + 1

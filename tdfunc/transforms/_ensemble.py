@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -15,9 +15,7 @@ from tdfunc.core import TensorDict
 from tdfunc.module import bind, buffers_of, params_of
 
 
-def ensemble(
-    module: nn.Module, *, in_dims: Any = None, randomness: str = "different", chunk_size: int | None = None
-) -> Callable[..., Any]:
+def ensemble(module: nn.Module, *, in_dims: Any = None, randomness: str = "different", chunk_size: int | None = None) -> Callable[..., Any]:
     """Give a function that runs a module with many states at once.
 
     Args:
@@ -127,7 +125,7 @@ def init_ensemble(factory: Callable[[], nn.Module], n: int, *, seed: int | None 
 
 
 @contextlib.contextmanager
-def _forked() -> Iterator[None]:
+def _forked() -> Generator[None]:
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
         yield
@@ -170,5 +168,3 @@ def _fill(room: TensorDict, state: TensorDict, i: int) -> None:
                 )
             )
         into[i].copy_(leaf)
-
-

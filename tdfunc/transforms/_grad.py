@@ -121,7 +121,12 @@ def _differentiable(leaves: list[Any]) -> list[int]:
 def _value(result: Any, has_aux: bool) -> tuple[Tensor, Any]:
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
         raise StructureError(
-            describe("grad: has_aux=True, so the function must return two things", expected="(value, aux)", got=type(result).__name__, fix="return value, aux")
+            describe(
+                "grad: has_aux=True, so the function must return two things",
+                expected="(value, aux)",
+                got=type(result).__name__,
+                fix="return value, aux",
+            )
         )
     value, aux = result if has_aux else (result, None)
     if not isinstance(value, Tensor) or value.dim() != 0:
