@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tdfunc
-from compile_bench._timing import Result, Row, measure, table
+from compile_bench._timing import Row, measure, table
 
 
 def mlp(depth: int = 12, width: int = 8) -> nn.Module:
@@ -72,15 +72,19 @@ def added(name: str, net: nn.Module, x: torch.Tensor) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    results: list[Result] = [measure(row) for row in rows()]
-    print(table(results))
-    print("(bare: torch.func.functional_call)\n\nadded to the plain call, us:")
+def print_added() -> None:
+    print("added to the plain call, us:")
     print(added("MLP, 12 layers", mlp(), torch.randn(4, 8)))
     print(added("MLP 64-128-10", nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(32, 64)))
     print(added("12 x BatchNorm", norm_net(), torch.randn(4, 8)))
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    print(table([measure(row) for row in rows()]))
+    print("(bare: torch.func.functional_call)\n")
+    print_added()
 
 
 if __name__ == "__main__":

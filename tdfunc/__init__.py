@@ -1,6 +1,16 @@
 """Functional PyTorch: immutable tensor dicts, and modules bound to them."""
 
+from importlib.metadata import PackageNotFoundError as _NotInstalled
+from importlib.metadata import version as _version
+
 from tdfunc import optim as optim
+from tdfunc._errors import BatchSizeError as BatchSizeError
+from tdfunc._errors import BindError as BindError
+from tdfunc._errors import ImmutableError as ImmutableError
+from tdfunc._errors import KeyPathError as KeyPathError
+from tdfunc._errors import StorageError as StorageError
+from tdfunc._errors import StructureError as StructureError
+from tdfunc._errors import TdfuncError as TdfuncError
 from tdfunc.core import TensorDict as TensorDict
 from tdfunc.core import merge as merge
 from tdfunc.core import stack as stack
@@ -16,3 +26,8 @@ from tdfunc.transforms import grad as grad
 from tdfunc.transforms import init_ensemble as init_ensemble
 from tdfunc.transforms import value_and_grad as value_and_grad
 from tdfunc.transforms import vmap as vmap
+
+try:
+    __version__ = _version("tdfunc")
+except _NotInstalled:  # run from a checkout
+    __version__ = "0+unknown"

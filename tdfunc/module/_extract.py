@@ -17,7 +17,7 @@ def params_of(module: nn.Module, *, detach: bool = True) -> TensorDict:
     """Return the parameters of a module as a tree.
 
     Args:
-        module: Any module. `torch.compile`d ones give the names of what they wrap.
+        module: Any module. One that `torch.compile` wrapped gives the names of what is inside.
         detach: Give aliases that are leaves of no graph (what torch.func wants); False gives the Parameters themselves.
 
     Returns:
