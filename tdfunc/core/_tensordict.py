@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, NoReturn, Self
@@ -17,6 +18,7 @@ from tdfunc.structure import Structure, traced_as
 from . import _access, _write
 from ._build import TENSORS, make, quick_build
 from ._convert import dense, flat
+from ._pickle import reduce
 from ._repr import text
 from ._slots import Slots, construct
 from ._torch_function import dispatch
@@ -102,13 +104,9 @@ class TensorDict(Slots, Mapping[str, Any]):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        from copy import deepcopy
-
-        return self._rebuild(tuple(deepcopy(leaf, memo) for leaf in self._leaves), self._structure)
+        return self._rebuild(tuple(copy.deepcopy(leaf, memo) for leaf in self._leaves), self._structure)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from ._pickle import reduce
-
         return reduce(self)
 
     # --- facts -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ._progress import progress
 from ._rates import Rates, measure, repeated
 from ._report import Report, json_line, table
 from ._save import load, save
-from ._train import State, make_step, predict, train
+from ._train import State, Step, make_step, predict, train
 
 
 class Trained(NamedTuple):
@@ -85,10 +85,13 @@ def _train(options: Options, digits: Digits) -> Trained:
         save(options.save, end.params, end.buffers, about)
 
     # No step changed `start`, so all that are compared can set out from it.
-    x, y = next(batches(epochs=1))
-    loop = make_loop(members_of(make_net, start.params, start.buffers), options.lr)
-    runs = {"eager": repeated(eager, start, x, y), "loop": lambda: loop(x, y)}
-    if options.compile:
-        runs["compiled"] = repeated(step, start, x, y)
-    rates = Rates(**measure(runs))
+    compared = {"eager": eager, "compiled": step} if options.compile else {"eager": eager}
+    rates = _rates(compared, options.lr, start, *next(batches(epochs=1)))
     return Trained(net, end.params, end.buffers, losses.unflatten(0, (options.epochs, -1)), rates, compiler.count)
+
+
+def _rates(steps: dict[str, Step], lr: float, start: State, x: Tensor, y: Tensor) -> Rates:
+    """Measure functional steps, and the loop over modules that does the same work."""
+    loop = make_loop(members_of(make_net, start.params, start.buffers), lr)
+    runs = {name: repeated(step, start, x, y) for name, step in steps.items()}
+    return Rates(**measure({**runs, "loop": lambda: loop(x, y)}))

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from tdfunc import ops
-from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
+from tdfunc._errors import BindError, describe
 from tdfunc.core import TensorDict
 from tdfunc.structure import KeyPath, Structure, Subtree, empty
 
+from . import _problems as problem
 from ._attributes import attributes
 from ._isolate import isolate
 from ._references import Follow
@@ -61,14 +62,17 @@ def bind(module: M, *states: Any, strict: bool = True) -> M:
     if not isinstance(module, nn.Module):
         raise BindError(describe("bind: expected a module first", got=type(module).__name__, fix="bind(model, params)"))
     state = as_state(states, "bind")
+    original = unwrap(module)
     binding = _Binding(strict)
-    bound: Any = binding.clone(unwrap(module), state._leaves, state._structure, None)
-    binding.finish(unwrap(module))
+    bound: Any = binding.clone(original, state._leaves, state._structure, None)
+    binding.finish(original)
     return bound
 
 
 def as_state(states: tuple[Any, ...], op: str) -> TensorDict:
     """Return the states as one tree."""
+    if len(states) == 1 and type(states[0]) is TensorDict:
+        return states[0]
     trees = [state if isinstance(state, TensorDict) else _from_mapping(state, op) for state in states]
     if not trees:
         return TensorDict()
@@ -109,7 +113,7 @@ class _Binding:
         self.isolated: dict[int, Tensor] = {}
         self.missing: list[tuple[dict[str, Any], str, Tensor, Place]] = []
         self.follow: list[tuple[dict[str, Any], tuple[str, ...], Place]] = []
-        self.problems: list[tuple[type[TdfuncError], str]] = []
+        self.problems: list[problem.Problem] = []
 
     def clone(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> nn.Module:
         """Return the clone of a module and all below it, with the leaves in place of its tensors."""
@@ -146,18 +150,18 @@ class _Binding:
         bound: dict[str, Any] = {}
         for name, old in mine["_parameters"].items():
             at = entries.get(name)
-            if type(at) is int:
+            if old is None:  # registered, but there is none: a Linear without bias takes none
+                bound[name] = None
+            elif type(at) is int:
                 used += 1
                 bound[name] = new = leaves[at]
-                if old is not None:
-                    if new.shape != old.shape:
-                        self.wrong_shape(new, old, (place, name))
-                    self.old.append(old)
-                    self.new.append(new)
+                if new.shape != old.shape:
+                    self.problems.append(problem.wrong_shape("bind", _path((place, name)), old, new))
+                self.old.append(old)
+                self.new.append(new)
             else:
                 bound[name] = old
-                if old is not None:
-                    self.missing.append((bound, name, old, (place, name)))
+                self.missing.append((bound, name, old, (place, name)))
         mine["_parameters"] = bound
         return used
 
@@ -173,7 +177,7 @@ class _Binding:
                 new = leaves[at]
                 if old is not None:
                     if new.shape != old.shape:
-                        self.wrong_shape(new, old, (place, name))
+                        self.problems.append(problem.wrong_shape("bind", _path((place, name)), old, new))
                     self.old.append(old)
                     self.new.append(new)
             bound[name] = None if new is None else self.isolate(old, new)
@@ -195,14 +199,17 @@ class _Binding:
         used = 0
         bound: dict[str, Any] = {}
         for name, child in mine["_modules"].items():
+            if child is None:
+                bound[name] = None
+                continue
             at = entries.get(name)
             if type(at) is Subtree:
                 used += 1
-                start, stop, index, structure, _ = at
-                inner = leaves[start:stop] if index is None else tuple([leaves[i] for i in index])
+                start, stop, picks, structure, _ = at
+                inner = leaves[start:stop] if picks is None else tuple([leaves[i] for i in picks])
             else:
                 inner, structure = (), empty()
-            bound[name] = None if child is None else self.clone(unwrap(child), inner, structure, (place, name))
+            bound[name] = self.clone(unwrap(child), inner, structure, (place, name))
         mine["_modules"] = bound
         return used
 
@@ -217,9 +224,8 @@ class _Binding:
             if tied is not None:
                 bound[name] = tied
             elif self.strict:
-                self.absent(old, place)
-        if self.problems:
-            raise self.problems[0][0](together("bind", self.problems))
+                self.problems.append(problem.missing("bind", _path(place), old))
+        problem.raise_all("bind", self.problems)
         if self.follow:
             follow = Follow(self.clones, given, self.isolated)
             for mine, names, place in self.follow:
@@ -237,7 +243,8 @@ class _Binding:
         first: dict[int, Tensor] = {}
         for old, new in zip(self.old, self.new, strict=True):
             if first.setdefault(id(old), new) is not new:
-                self.torn(module, old)
+                named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+                self.problems.append(problem.torn_tie("bind", [tuple(name.split(".")) for name, tensor in named if tensor is old]))
 
     def check_shared(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> None:
         """Take note of what is given for a module that is reached a second time."""
@@ -251,68 +258,15 @@ class _Binding:
             if isinstance(value, TensorDict) and child is not None:
                 self.check_shared(unwrap(child), value._leaves, value._structure, (place, name))
 
-    # --- what can be wrong --------------------------------------------------------------------------------------
-
-    def wrong_shape(self, new: Tensor, old: Tensor, place: Place) -> None:
-        expected, got = tuple(old.shape), tuple(new.shape)
-        stacked = len(got) > len(expected) and got[len(got) - len(expected) :] == expected
-        fix = "a stacked state goes through ensemble(module), or vmap over bind" if stacked else "reshape it, or bind the module it belongs to"
-        self.problems.append((BindError, describe("bind: wrong shape", at=show_path(_path(place)), expected=expected, got=got, fix=fix)))
-
-    def torn(self, module: nn.Module, old: Tensor) -> None:
-        names = [
-            *[name for name, param in module.named_parameters(remove_duplicate=False) if param is old],
-            *[name for name, buffer in module.named_buffers(remove_duplicate=False) if buffer is old],
-        ]
-        self.problems.append(
-            (
-                BindError,
-                describe(
-                    "bind: several tensors given for one tied parameter",
-                    at=" and ".join(names),
-                    expected="one tensor for all its paths",
-                    got="different ones",
-                    fix="state.tie(path, path), or give one of the paths only",
-                ),
-            )
-        )
-
-    def absent(self, old: Tensor, place: Place) -> None:
-        self.problems.append(
-            (
-                KeyPathError,
-                describe(
-                    "bind: missing parameter",
-                    at=show_path(_path(place)),
-                    expected=f"a tensor of shape {tuple(old.shape)}",
-                    got="no entry",
-                    fix="give it, or bind(..., strict=False) to take it from the module",
-                ),
-            )
-        )
-
     def unknown(self, mine: dict[str, Any], structure: Structure, place: Place) -> None:
-        known = [name for kind in ("_parameters", "_buffers", "_modules") for name in mine[kind]]
-        leaf_names = {*mine["_parameters"], *mine["_buffers"]}
+        """Note the entries that found no place in a module."""
+        tensors = [*mine["_buffers"], *[name for name, param in mine["_parameters"].items() if param is not None]]
+        modules = [name for name, child in mine["_modules"].items() if child is not None]
         for name, entry in structure.entries().items():
-            fits = name in (mine["_modules"] if type(entry) is Subtree else leaf_names if type(entry) is int else ())
-            if not fits:
-                what = "a subtree" if type(entry) is Subtree else "a tensor" if type(entry) is int else "a static value"
-                self.problems.append(
-                    (
-                        KeyPathError,
-                        describe(
-                            f"bind: the module has no {show_path((*_path(place), name))} that takes {what}{nearest(name, known)}",
-                            at=show_path(_path(place)),
-                            expected=f"names among {', '.join(map(repr, known[:12])) or 'none'}{', ...' if len(known) > 12 else ''}",
-                            got=repr(name),
-                            fix=f"state.exclude({(*_path(place), name)!r}), or rename_key",
-                        ),
-                    )
-                )
-
-
-def together(op: str, problems: list[tuple[type[TdfuncError], str]]) -> str:
-    if len(problems) == 1:
-        return problems[0][1]
-    return f"{op}: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems)
+            kind, places = "a static value", []
+            if type(entry) is int:
+                kind, places = "a tensor", tensors
+            elif type(entry) is Subtree:
+                kind, places = "a subtree", modules
+            if name not in places:
+                self.problems.append(problem.unknown("bind", (*_path(place), name), kind, tensors + modules))

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
+from tdfunc._errors import BindError, describe
 from tdfunc.structure import KeyPath
 
-from ._bind import as_state, together
+from . import _problems as problem
+from ._bind import as_state
 from ._unwrap import unwrap
 
 
@@ -40,23 +41,33 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
         raise BindError(describe("load_into: expected a module first", got=type(module).__name__, fix="load_into(model, params)"))
     tree = as_state((state,), "load_into")
     slots, needed = _targets(unwrap(module))
-    problems: list[tuple[type[TdfuncError], str]] = []
-    pairs: dict[int, tuple[Tensor, Tensor, KeyPath]] = {}
+    problems: list[problem.Problem] = []
+    pairs: dict[int, tuple[Tensor, Tensor]] = {}
     given: set[int] = set()
     for path, at in tree.structure.slots():
-        _match(slots, pairs, path, tree._leaves[at], problems)
-        given.add(id(slots.get(path)))
-    for path, _ in tree.structure.statics():
-        problems.append((KeyPathError, describe("load_into: a static value is no tensor", at=show_path(path), fix=f"state.exclude({path!r})")))
+        old, new = slots.get(path), tree._leaves[at]
+        given.add(id(old))
+        if old is None:
+            problems.append(problem.unknown("load_into", path, "a tensor", _beside(path, slots)))
+        elif old.shape != new.shape:
+            problems.append(problem.wrong_shape("load_into", path, old, new))
+        elif pairs.setdefault(id(old), (old, new))[1] is not new:
+            problems.append(problem.torn_tie("load_into", [known for known, tensor in slots.items() if tensor is old]))
+    problems += [problem.unknown("load_into", path, "a static value", _beside(path, slots)) for path, _ in tree.structure.statics()]
     if strict:
-        problems += [(KeyPathError, _missing(path, slots[path])) for path in needed if id(slots[path]) not in given]
-    if problems:
-        raise problems[0][0](together("load_into", problems))
+        problems += [problem.missing("load_into", path, slots[path]) for path in needed if id(slots[path]) not in given]
+    problem.raise_all("load_into", problems)
     with torch.no_grad():
         # Read all before the first write: the state may share storage with the module.
-        values = [new.detach().to(old.device, old.dtype, copy=True) for old, new, _ in pairs.values()]
-        for (old, _, _), value in zip(pairs.values(), values, strict=True):
+        values = [new.detach().to(old.device, old.dtype, copy=True) for old, new in pairs.values()]
+        for (old, _), value in zip(pairs.values(), values, strict=True):
             old.copy_(value)
+
+
+def _beside(path: KeyPath, slots: dict[KeyPath, Tensor]) -> list[str]:
+    """Return the names that the module has where a path ends."""
+    above = path[:-1]
+    return sorted({known[len(above)] for known in slots if known[: len(above)] == above and len(known) > len(above)})
 
 
 def _targets(module: nn.Module) -> tuple[dict[KeyPath, Tensor], list[KeyPath]]:
@@ -77,45 +88,3 @@ def _targets(module: nn.Module) -> tuple[dict[KeyPath, Tensor], list[KeyPath]]:
 
     visit(module, (), frozenset({id(module)}))
     return slots, needed
-
-
-def _match(
-    slots: dict[KeyPath, Tensor],
-    pairs: dict[int, tuple[Tensor, Tensor, KeyPath]],
-    path: KeyPath,
-    new: Tensor,
-    problems: list[tuple[type[TdfuncError], str]],
-) -> None:
-    old = slots.get(path)
-    if old is None:
-        near = nearest(".".join(path), [".".join(known) for known in slots])
-        problems.append((KeyPathError, describe(f"load_into: the module has no {show_path(path)}{near}", fix=f"state.exclude({path!r})")))
-    elif old.shape != new.shape:
-        problems.append(
-            (
-                BindError,
-                describe("load_into: wrong shape", at=show_path(path), expected=tuple(old.shape), got=tuple(new.shape), fix="reshape it"),
-            )
-        )
-    elif pairs.setdefault(id(old), (old, new, path))[1] is not new:
-        problems.append(
-            (
-                BindError,
-                describe(
-                    "load_into: two tensors given for one tied parameter",
-                    at=f"{show_path(path)} and {show_path(pairs[id(old)][2])}",
-                    expected="one tensor for both paths",
-                    fix="state.tie(path, path), or give one of the paths only",
-                ),
-            )
-        )
-
-
-def _missing(path: KeyPath, old: Tensor) -> str:
-    return describe(
-        "load_into: missing parameter",
-        at=show_path(path),
-        expected=f"a tensor of shape {tuple(old.shape)}",
-        got="no entry",
-        fix="give it, or load_into(..., strict=False) to keep the module's own",
-    )

@@ -1,0 +1,62 @@
+"""What can be wrong with a state for a module, in words: shared by `bind` and `load_into`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
+from tdfunc.structure import KeyPath
+
+Problem = tuple[type[TdfuncError], str]
+
+
+def raise_all(op: str, problems: list[Problem]) -> None:
+    """Raise one error for all problems, of the class of the first; do nothing if there is none."""
+    if len(problems) == 1:
+        raise problems[0][0](problems[0][1])
+    if problems:
+        raise problems[0][0](f"{op}: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems))
+
+
+def wrong_shape(op: str, path: KeyPath, old: Tensor, new: Tensor) -> Problem:
+    """Describe a tensor of another shape than the module's."""
+    expected, got = tuple(old.shape), tuple(new.shape)
+    stacked = len(got) > len(expected) and got[len(got) - len(expected) :] == expected
+    fix = "a stacked state goes through ensemble(module), or vmap over bind" if stacked else f"reshape it, or {op} the module it belongs to"
+    return BindError, describe(f"{op}: wrong shape", at=show_path(path), expected=expected, got=got, fix=fix)
+
+
+def torn_tie(op: str, paths: Iterable[KeyPath]) -> Problem:
+    """Describe different tensors given for what is one tensor in the module."""
+    return BindError, describe(
+        f"{op}: several tensors given for one tied parameter",
+        at=" and ".join(map(show_path, paths)),
+        expected="one tensor for all its paths",
+        got="different ones",
+        fix="state.tie(path, path), or give one of the paths only",
+    )
+
+
+def missing(op: str, path: KeyPath, old: Tensor) -> Problem:
+    """Describe a parameter that was not given."""
+    return KeyPathError, describe(
+        f"{op}: missing parameter",
+        at=show_path(path),
+        expected=f"a tensor of shape {tuple(old.shape)}",
+        got="no entry",
+        fix=f"give it, or {op}(..., strict=False) to keep the module's own",
+    )
+
+
+def unknown(op: str, path: KeyPath, kind: str, known: list[str]) -> Problem:
+    """Describe an entry that the module has no place for; `known` are the names it has at that level."""
+    shown = ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else "")
+    return KeyPathError, describe(
+        f"{op}: the module has no {show_path(path)} that takes {kind}{nearest(path[-1], known)}",
+        at=show_path(path[:-1]),
+        expected=f"names among {shown}" if known else "no entry: there is nothing registered",
+        got=repr(path[-1]),
+        fix=f"state.exclude({path!r}), or rename_key",
+    )
