@@ -7,6 +7,7 @@ from ._keys import is_path as is_path
 from ._opaque import constant as constant
 from ._opaque import named_after as named_after
 from ._opaque import traced_as as traced_as
+from ._opaque import whole as whole
 from ._spec import from_json as from_json
 from ._spec import from_spec as from_spec
 from ._spec import to_json as to_json

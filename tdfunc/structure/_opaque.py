@@ -5,8 +5,8 @@ methods run at trace time, on the real object. So a whole structure costs one gu
 identity), and new structures may be made inside a trace, also inside vmap.
 
 That registration is private torch API (`torch._library.opaque_object`, seen in torch 2.13). Where a torch release lacks
-it, the public `torch.compiler.assume_constant_result` serves: each method is a constant of its arguments, guarded by the
-structure's identity. It gives the same results and costs more trace time; tests/compile/test_fallback.py runs it.
+it, the methods are left out of graphs (`torch.compiler.disable`): compiled functions give the same results in several
+graphs, and `fullgraph=True` says what is missing. tests/compile/test_fallback.py runs it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def register_value(cls: type, methods: tuple[str, ...]) -> None:
         register_opaque_type(cls, typ="value", members=dict.fromkeys(methods, MemberType.USE_REAL))
         return
     for name in methods:
-        setattr(cls, name, torch.compiler.assume_constant_result(getattr(cls, name)))
+        setattr(cls, name, torch.compiler.disable(getattr(cls, name), reason="torch has no opaque objects"))
 
 
 def traced_as(in_graph: Callable[..., Any]) -> Callable[[Fn], Fn]:
@@ -80,3 +80,12 @@ def _as_it_is(_fn: Callable[..., Any], call: Fn) -> Fn:
 def named_after(fn: Callable[..., Any], call: Fn) -> Fn:
     """Return `call` with the name and the docstring of `fn`; in a trace, where nobody reads them, as it is."""
     return functools.update_wrapper(call, fn) if hasattr(fn, "__name__") else call  # type: ignore[return-value]
+
+
+def whole(call: Fn) -> Fn:
+    """Return a transform of functions so that torch.compile takes it whole or not at all.
+
+    As it is where structures can be traced. Where not, the graph would break inside the transform, which torch 2.13 does
+    not survive (the gradients of the pieces are lost): then all of it runs outside of graphs.
+    """
+    return call if register_opaque_type is not None else torch.compiler.disable(call)  # type: ignore[return-value]

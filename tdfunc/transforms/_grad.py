@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from tdfunc._errors import StructureError, describe
-from tdfunc.structure import named_after
+from tdfunc.structure import named_after, whole
 
 
 def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -73,7 +73,7 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
         grads = grads[0] if isinstance(argnums, int) else grads
         return ((value, _join(tensors, passed[-1])), grads) if has_aux else (value, grads)
 
-    return named_after(fn, call)
+    return named_after(fn, whole(call))
 
 
 def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bo
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    return named_after(fn, call)
+    return named_after(fn, whole(call))
 
 
 def _argument(args: tuple[Any, ...], n: int) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from tdfunc._errors import StructureError, describe
-from tdfunc.structure import named_after
+from tdfunc.structure import named_after, whole
 
 
 def vmap(
@@ -64,4 +64,4 @@ def vmap(
                 )
         return mapped(*args, **kwargs)
 
-    return named_after(fn, call)
+    return named_after(fn, whole(call))
