@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from tdfunc._errors import StructureError, describe
 from tdfunc.structure import named_after, whole
+
+from ._flat import Rebuild, flatten
 
 
 def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -44,17 +45,16 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
 
     def call(*args: Any, **kwargs: Any) -> Any:
         wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        targets = tuple([_argument(args, n) for n in wanted])
-        leaves, spec = _pytree.tree_flatten(targets)
+        leaves, rebuild = flatten(tuple([_argument(args, n) for n in wanted]))
         at = _differentiable(leaves)
-        passed: list[Any] = []  # what is no tensor in aux: torch.func takes only tensors through
+        passed: list[Rebuild] = []  # torch.func takes only tensors through; the rest of aux waits here
 
         def inner(floats: list[Tensor]) -> tuple[Tensor, Any]:
             filled = list(leaves)
             for i, leaf in zip(at, floats, strict=True):
                 filled[i] = leaf
             given = list(args)
-            for n, target in zip(wanted, _pytree.tree_unflatten(filled, spec), strict=True):
+            for n, target in zip(wanted, rebuild(filled), strict=True):
                 given[n] = target
             value, aux = _value(fn(*given, **kwargs), has_aux)
             tensors, rest = _split(aux)
@@ -69,9 +69,9 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, h
         full = [torch.zeros_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves] if len(at) < len(leaves) else list(leaves)
         for i, leaf in zip(at, found, strict=True):
             full[i] = leaf
-        grads = _pytree.tree_unflatten(full, spec)
+        grads = rebuild(full)
         grads = grads[0] if isinstance(argnums, int) else grads
-        return ((value, _join(tensors, passed[-1])), grads) if has_aux else (value, grads)
+        return ((value, passed[-1](list(tensors))), grads) if has_aux else (value, grads)
 
     return named_after(fn, whole(call))
 
@@ -136,13 +136,16 @@ def _value(result: Any, has_aux: bool) -> tuple[Tensor, Any]:
     return value, aux
 
 
-def _split(aux: Any) -> tuple[list[Tensor], tuple[list[Any], Any]]:
-    """Return the tensors of a pytree, and what is needed to put it together again."""
-    leaves, spec = _pytree.tree_flatten(aux)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    return tensors, ([None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves], spec)
+def _split(aux: Any) -> tuple[list[Tensor], Rebuild]:
+    """Return the tensors of a pytree, and the function that puts others in their places."""
+    leaves, rebuild = flatten(aux)
+    if all(isinstance(leaf, Tensor) for leaf in leaves):
+        return leaves, rebuild
 
+    rest = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
 
-def _join(tensors: list[Tensor], rest: tuple[list[Any], Any]) -> Any:
-    waiting = iter(tensors)
-    return _pytree.tree_unflatten([next(waiting) if leaf is None else leaf[0] for leaf in rest[0]], rest[1])
+    def filled(tensors: list[Tensor]) -> Any:
+        waiting = iter(tensors)
+        return rebuild([next(waiting) if kept is None else kept[0] for kept in rest])
+
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)], filled

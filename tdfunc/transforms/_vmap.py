@@ -12,6 +12,8 @@ from torch.utils import _pytree
 from tdfunc._errors import StructureError, describe
 from tdfunc.structure import named_after, whole
 
+from ._flat import Rebuild, flatten
+
 
 def vmap(
     fn: Callable[..., Any],
@@ -49,19 +51,50 @@ def vmap(
         >>> tdfunc.vmap(lambda row: row.set("sum", row["x"].sum()))(td)["sum"]
         tensor([4., 4., 4.])
     """
-    mapped = torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        for name, value in kwargs.items():
-            if any(isinstance(leaf, Tensor) for leaf in _pytree.tree_leaves(value)):
-                raise StructureError(
-                    describe(
-                        "vmap: a tensor given by keyword would not be mapped",
-                        at=f"keyword {name!r}",
-                        expected="tensors as positional arguments, in_dims=None for those that all share",
-                        fix=f"vmap(lambda ..., {name}: fn(..., {name}={name}))",
-                    )
-                )
-        return mapped(*args, **kwargs)
+        _refuse_tensors(kwargs)
+        flat = _flat_arguments(args, in_dims) if isinstance(out_dims, int) else None
+        if flat is None:
+            return torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size)(*args, **kwargs)
+        leaves, dims, rebuild = flat
+        results: list[Rebuild] = []
+
+        def inner(*leaves: Any) -> tuple[Any, ...]:
+            found, again = flatten(fn(*rebuild(list(leaves)), **kwargs))
+            results.append(again)
+            return tuple(found)
+
+        mapped = torch.vmap(inner, dims, out_dims, randomness, chunk_size=chunk_size)(*leaves)
+        return results[-1](list(mapped))
 
     return named_after(fn, whole(call))
+
+
+def _refuse_tensors(kwargs: dict[str, Any]) -> None:
+    for name, value in kwargs.items():
+        if any(isinstance(leaf, Tensor) for leaf in _pytree.tree_leaves(value)):
+            raise StructureError(
+                describe(
+                    "vmap: a tensor given by keyword would not be mapped",
+                    at=f"keyword {name!r}",
+                    expected="tensors as positional arguments, in_dims=None for those that all share",
+                    fix=f"vmap(lambda ..., {name}: fn(..., {name}={name}))",
+                )
+            )
+
+
+def _flat_arguments(args: tuple[Any, ...], in_dims: Any) -> tuple[list[Any], tuple[Any, ...], Rebuild] | None:
+    """Return the leaves of all arguments with their dims; None where torch has to look, be it to say what is wrong."""
+    per_argument = (in_dims,) * len(args) if isinstance(in_dims, int) else in_dims
+    if not isinstance(per_argument, tuple | list) or len(per_argument) != len(args) or not args:
+        return None
+    leaves, rebuild = flatten(args)
+    dims: list[Any] = []
+    for argument, dim in zip(args, per_argument, strict=True):
+        if dim is not None and not isinstance(dim, int):  # pyright: ignore[reportUnnecessaryComparison]
+            return None
+        dims += [dim] * len(flatten(argument)[0])
+    if any(dim is not None and not isinstance(leaf, Tensor) for leaf, dim in zip(leaves, dims, strict=True)):
+        return None
+    return (leaves, tuple(dims), rebuild) if any(dim is not None for dim in dims) else None
