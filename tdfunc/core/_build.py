@@ -44,7 +44,8 @@ def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
     try:
         return _flat_tensors(items, size)
     except TypeError:  # a value is no tensor
-        return _nested_tensors(items, size)
+        built = _nested_tensors(items, size)
+        return built if built is None or built[0] else (built[0], built[1].sized(size))
 
 
 def _flat_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
@@ -183,7 +184,11 @@ def read(value: Any, size: tuple[int, ...], at: KeyPath, problems: list[tuple[ty
         leaves, structure = _node(_grow(value, at, problems), size, at, problems)  # pyright: ignore[reportUnknownArgumentType]
         return leaves, (structure, 0)
     if is_static(value):
-        return (), value if isinstance(value, Static) else Static(value)
+        try:
+            return (), value if isinstance(value, Static) else Static(value)
+        except StructureError as error:  # a frozen dataclass or a tuple with something else inside
+            problems.append((StructureError, f"{error}\n  inside: {show_path(at)}"))
+            return None
     if isinstance(value, int | float | complex | torch.SymInt | torch.SymFloat) or hasattr(value, "__array__"):
         return _leaf(torch.as_tensor(value), size, at, problems)
     problems.append((StructureError, _no_entry(value, at)))

@@ -6,6 +6,7 @@ the registered tensors, eleven dicts of hooks, the sub-modules. Only what a clas
 
 from __future__ import annotations
 
+import functools
 import types
 from collections import OrderedDict
 from typing import Any
@@ -15,12 +16,12 @@ from torch import nn
 
 from tdfunc.structure import constant, traced_as
 
-from ._convert import Apply
+from ._own import Own
 
 PLAIN = frozenset(
     {
         *(bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, torch.layout),
-        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator),
+        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator, Own),
     }
 )
 """Types of attributes that hold no reference to follow and have no state of their own."""
@@ -36,6 +37,21 @@ _set = object.__setattr__
 def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
     own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
     return (*own, *[name for name in _HOOKS if theirs[name]])
+
+
+@functools.cache
+def _slots(cls: type) -> tuple[str, ...]:
+    """Return the `__slots__` of a class of modules; almost none has any."""
+    names = [vars(base).get("__slots__", ()) for base in cls.__mro__ if base is not object]
+    return tuple(name for slots in names for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__"))
+
+
+@constant
+def slotted(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the slots that are filled; only of a class whose instances are larger than a plain module."""
+    if type(module).__basicsize__ == nn.Module.__basicsize__:
+        return ()
+    return tuple(name for name in _slots(type(module)) if hasattr(module, name))
 
 
 @constant
@@ -68,7 +84,7 @@ def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tupl
             hooked = True
         mine[name] = _copy(hooks)
     mine["_non_persistent_buffers_set"] = theirs["_non_persistent_buffers_set"].copy()
-    mine["_apply"] = Apply(made)
+    mine["_apply"] = mine["requires_grad_"] = mine["_load_from_state_dict"] = Own(made)
     _set(made, "__dict__", mine)
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     names = list(theirs)

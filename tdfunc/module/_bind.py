@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -10,10 +11,11 @@ from torch import Tensor, nn
 from tdfunc import ops
 from tdfunc._errors import BindError, describe
 from tdfunc.core import TensorDict
-from tdfunc.structure import KeyPath, Structure, Subtree, empty
+from tdfunc.structure import KeyPath, Structure, Subtree, constant, empty, traced_as
 
 from . import _problems as problem
-from ._attributes import attributes
+from ._attributes import attributes, slotted
+from ._extract import state_of
 from ._isolate import isolate
 from ._references import Follow
 from ._traced import class_of
@@ -63,6 +65,7 @@ def bind(module: M, *states: Any, strict: bool = True) -> M:
         raise BindError(describe("bind: expected a module first", got=type(module).__name__, fix="bind(model, params)"))
     state = as_state(states, "bind")
     original = unwrap(module)
+    rehearse(original)
     binding = _Binding(strict)
     bound: Any = binding.clone(original, state._leaves, state._structure, None)
     binding.finish(original)
@@ -92,6 +95,25 @@ def _from_mapping(state: Any, op: str) -> TensorDict:
     return TensorDict({tuple(key.split(".")) if isinstance(key, str) else key: value for key, value in dotted.items()})
 
 
+@constant
+def _rehearsed(module: nn.Module) -> tuple[str, ...]:
+    try:
+        bind(module, state_of(module))
+    except BindError as error:
+        return (str(error),)
+    return ()
+
+
+def _traced_rehearse(module: nn.Module) -> None:
+    for text in _rehearsed(module):
+        raise BindError(text)
+
+
+@traced_as(_traced_rehearse)
+def rehearse(module: nn.Module) -> None:
+    """In a trace, bind the module once on the real objects: what cannot be followed is seen there only."""
+
+
 Place = tuple[Any, str] | None
 """Where the walk is: the place of the parent, and a name; None at the root. Only an error makes a key path of it."""
 
@@ -103,7 +125,7 @@ def _path(place: Place) -> KeyPath:
 class _Binding:
     """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
 
-    __slots__ = ("clones", "follow", "isolated", "missing", "new", "old", "problems", "strict")
+    __slots__ = ("clones", "follow", "isolated", "missing", "new", "old", "problems", "slots", "strict")
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
@@ -113,6 +135,7 @@ class _Binding:
         self.isolated: dict[int, Tensor] = {}
         self.missing: list[tuple[dict[str, Any], str, Tensor, Place]] = []
         self.follow: list[tuple[dict[str, Any], tuple[str, ...], Place]] = []
+        self.slots: list[tuple[nn.Module, nn.Module, tuple[str, ...], Place]] = []
         self.problems: list[problem.Problem] = []
 
     def clone(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> nn.Module:
@@ -126,6 +149,9 @@ class _Binding:
         mine, names = attributes(module, made)
         if names:
             self.follow.append((mine, names, place))
+        names = slotted(module)
+        if names:
+            self.slots.append((made, module, names, place))
         entries = structure.entries()
         used = 0
         if mine["_parameters"]:
@@ -202,6 +228,9 @@ class _Binding:
             if child is None:
                 bound[name] = None
                 continue
+            if type(child) in weakref.ProxyTypes:
+                self.problems.append(problem.proxy("bind", (*_path(place), name)))
+                continue
             at = entries.get(name)
             if type(at) is Subtree:
                 used += 1
@@ -218,7 +247,7 @@ class _Binding:
     def finish(self, module: nn.Module) -> None:
         """Fill what was not given, point stray references at the clones, and raise if anything is wrong."""
         self.check_ties(module)
-        given = self.given() if self.missing or self.follow else {}
+        given = self.given() if self.missing or self.follow or self.slots else {}
         for bound, name, old, place in self.missing:
             tied = given.get(id(old))
             if tied is not None:
@@ -226,11 +255,14 @@ class _Binding:
             elif self.strict:
                 self.problems.append(problem.missing("bind", _path(place), old))
         problem.raise_all("bind", self.problems)
-        if self.follow:
-            follow = Follow(self.clones, given, self.isolated)
+        if self.follow or self.slots:
+            follow = Follow(module, self.clones, given, self.isolated)
             for mine, names, place in self.follow:
                 for name in names:
                     mine[name] = follow.attribute(mine[name], _path((place, name)))
+            for made, theirs, names, place in self.slots:
+                for name in names:
+                    object.__setattr__(made, name, follow.attribute(getattr(theirs, name), _path((place, name))))
 
     def given(self) -> dict[int, Tensor]:
         """Return what was given for each tensor of the module, by identity."""

@@ -60,3 +60,14 @@ def unknown(op: str, path: KeyPath, kind: str, known: list[str]) -> Problem:
         got=repr(path[-1]),
         fix=f"state.exclude({path!r}), or rename_key",
     )
+
+
+def proxy(op: str, path: KeyPath) -> Problem:
+    """Describe a weak proxy among the sub-modules, which does not tell what it stands for."""
+    return BindError, describe(
+        f"{op}: a weak proxy stands among the sub-modules",
+        at=show_path(path),
+        expected="a module",
+        got="a weakref.proxy",
+        fix="keep a weakref.ref, which bind follows",
+    )

@@ -9,24 +9,26 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from typing import Any
 
 from torch import Tensor, nn
 
 from tdfunc._errors import BindError, describe, show_path
-from tdfunc.structure import KeyPath
+from tdfunc.structure import KeyPath, constant, traced_as
 
 from ._attributes import PLAIN
 from ._isolate import isolate
+from ._search import leads_to
 
-_CONTAINERS = (list, tuple, dict, OrderedDict, defaultdict, set, deque)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
 class Follow:
     """What stands for what in one clone, and the walk that carries it into attributes."""
 
-    def __init__(self, clones: dict[int, nn.Module], given: dict[int, Tensor], isolated: dict[int, Tensor]) -> None:
+    def __init__(self, root: nn.Module, clones: dict[int, nn.Module], given: dict[int, Tensor], isolated: dict[int, Tensor]) -> None:
+        self.root = root
         self._clones = clones
         self._given = given
         self._isolated = isolated
@@ -34,41 +36,42 @@ class Follow:
 
     def attribute(self, value: Any, path: KeyPath) -> Any:
         """Return an attribute of a module for its clone: references followed, containers and tensors not shared."""
-        if isinstance(value, Tensor):
-            return self._tensor(value)
-        if type(value) in _CONTAINERS:
-            return self._container(value, path)
-        return self.value(value, path)
+        if path[-1] == "_compiled_call_impl":  # `m.compile()`: it would run the original; the clone is called as it is
+            return None
+        return self._item(value, path)
 
-    def value(self, value: Any, path: KeyPath) -> Any:
+    def _value(self, value: Any, path: KeyPath) -> Any:
         """Return a value with its references to modules of the tree pointed at the clones; itself if it has none."""
-        if isinstance(value, nn.Module):
-            return self._clones.get(id(value), value)
+        if type(value) in PLAIN:
+            return value
+        if isinstance(value, nn.Module) and id(value) in self._clones:
+            return self._clones[id(value)]
+        if isinstance(value, Tensor):
+            return self._given.get(id(value), self._isolated.get(id(value), value))
+        if isinstance(value, _CONTAINERS):
+            return self._container(value, path)
         if isinstance(value, types.MethodType):
             return self._method(value, path)
         if isinstance(value, functools.partial):
-            return self._partial(value, path)  # pyright: ignore[reportUnknownArgumentType]
+            return self._partial(value, path)
         if isinstance(value, types.FunctionType):
             return self._function(value, path)
         if isinstance(value, weakref.ref):
-            target: Any = value()  # pyright: ignore[reportUnknownVariableType]
-            clone = self._clones.get(id(target))
-            return value if clone is None else weakref.ref(clone)  # pyright: ignore[reportUnknownVariableType]
-        if type(value) in _CONTAINERS:
-            return self._container(value, path) if self._holds(value) else value
-        if self._hides(value):
+            return self._weak(value, path)
+        if hides(self, value):
             raise BindError(
                 describe(
-                    "bind: an attribute refers to a module of the tree from inside an object that bind cannot look through",
+                    "bind: an attribute refers to a module or a parameter of the tree from inside an object that bind cannot look through",
                     at=show_path(path),
-                    expected="the module in a list, tuple, dict, set, partial, closure or bound method",
+                    expected="the reference in a list, tuple, dict, set, partial, closure or bound method",
                     got=type(value).__name__,
-                    fix="register it as a sub-module, or keep it in a list",
+                    fix="register what it refers to, or keep it in a list",
                 )
             )
         return value
 
     def _tensor(self, value: Tensor) -> Tensor:
+        """Return a tensor attribute: a parameter as it was given, another tensor as the clone's own."""
         if isinstance(value, nn.Parameter):
             return self._given.get(id(value), value)
         copy = self._isolated.get(id(value))
@@ -77,51 +80,48 @@ class Follow:
         return copy
 
     def _container(self, value: Any, path: KeyPath) -> Any:
+        """Return a container of the clone's own, which its methods may write to."""
         if id(value) in self._memo:
             return self._memo[id(value)]
-        if isinstance(value, tuple):
-            items: list[Any] = [self._inner(item, path) for item in value]  # pyright: ignore[reportUnknownVariableType]
-            return tuple(items)
-        copy = value.copy()
+        if isinstance(value, tuple | frozenset):
+            items: list[Any] = [self._item(item, path) for item in value]
+            if all(new is old for new, old in zip(items, value, strict=True)):
+                return value
+            return value._make(items) if hasattr(value, "_make") else type(value)(items)  # type: ignore[union-attr]
+        copy = value.copy() if type(value).copy in _OWN_COPY else _copied(value)
         self._memo[id(value)] = copy  # before the items: a list may hold itself
         if isinstance(value, dict):
-            for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-                copy[key] = self._inner(item, path)
+            pairs = [(self._value(key, path), self._item(item, path)) for key, item in value.items()]
+            if any(new is not old for (new, _), old in zip(pairs, value, strict=True)):
+                copy.clear()
+            for key, item in pairs:
+                copy[key] = item
         elif isinstance(value, set):
             copy.clear()
-            copy.update([self._inner(item, path) for item in value])  # pyright: ignore[reportUnknownVariableType]
+            copy.update([self._item(item, path) for item in value])
         else:
             for i, item in enumerate(value):
-                copy[i] = self._inner(item, path)
+                copy[i] = self._item(item, path)
         return copy
 
-    def _inner(self, item: Any, path: KeyPath) -> Any:
-        return self._tensor(item) if isinstance(item, Tensor) else item if type(item) in PLAIN else self.value(item, path)
-
-    def _holds(self, value: Any, depth: int = 4) -> bool:
-        """Say whether a container holds a reference to follow, a few levels down."""
-        items: Any = value.values() if isinstance(value, dict) else value
-        for item in items:
-            if type(item) in PLAIN:
-                continue
-            if type(item) in _CONTAINERS:
-                if depth and self._holds(item, depth - 1):
-                    return True
-            elif isinstance(item, Tensor):
-                if id(item) in self._given or id(item) in self._isolated:
-                    return True
-            elif self.value(item, ()) is not item:
-                return True
-        return False
+    def _item(self, value: Any, path: KeyPath) -> Any:
+        return self._tensor(value) if isinstance(value, Tensor) else self._value(value, path)
 
     def _method(self, value: types.MethodType, path: KeyPath) -> Any:
-        owner = self.value(value.__self__, path) if not isinstance(value.__self__, type) else value.__self__
-        return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
+        if isinstance(value.__self__, type):
+            return value
+        owner = self._value(value.__self__, path)
+        if owner is value.__self__:
+            return value
+        name = value.__func__.__name__
+        # By name where that gives the same: Dynamo makes no bound methods.
+        known = getattr(type(owner), name, None) is value.__func__
+        return getattr(owner, name) if known else types.MethodType(value.__func__, owner)
 
     def _partial(self, value: functools.partial[Any], path: KeyPath) -> Any:
-        fn = self.value(value.func, path)
-        args = [self._inner(arg, path) for arg in value.args]
-        kwargs = {name: self._inner(arg, path) for name, arg in value.keywords.items()}
+        fn = self._value(value.func, path)
+        args = [self._value(arg, path) for arg in value.args]
+        kwargs = {name: self._value(arg, path) for name, arg in value.keywords.items()}
         same = fn is value.func and all(a is b for a, b in zip(args, value.args, strict=True))
         same = same and all(kwargs[name] is arg for name, arg in value.keywords.items())
         return value if same else type(value)(fn, *args, **kwargs)
@@ -129,30 +129,68 @@ class Follow:
     def _function(self, value: types.FunctionType, path: KeyPath) -> Any:
         if id(value) in self._memo:
             return self._memo[id(value)]
-        self._memo[id(value)] = value  # while its cells are read: a recursive function is in its own
-        cells: list[Any] = []
-        for cell in value.__closure__ or ():
-            try:
-                old = cell.cell_contents
-            except ValueError:  # not filled yet
-                cells.append(cell)
-                continue
-            new = self.value(old, path)
-            cells.append(cell if new is old else types.CellType(new))
-        if all(a is b for a, b in zip(cells, value.__closure__ or (), strict=True)):
+        if not leads(self, value):
             return value
-        copy = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, tuple(cells))
-        copy.__kwdefaults__, copy.__qualname__ = value.__kwdefaults__, value.__qualname__
+        cells = [types.CellType() for _ in value.__closure__ or ()]
+        copy = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, tuple(cells) or None)
+        self._memo[id(value)] = copy  # before the cells: a recursive function is in one of its own
+        for new, old in zip(cells, value.__closure__ or (), strict=True):
+            try:
+                content = old.cell_contents
+            except ValueError:  # not filled yet
+                continue
+            new.cell_contents = self._shared(content, path)
+        defaults = tuple(self._shared(item, path) for item in value.__defaults__ or ())
+        keywords = {name: self._shared(item, path) for name, item in (value.__kwdefaults__ or {}).items()}
+        copy.__defaults__, copy.__kwdefaults__ = defaults or None, keywords or None
+        copy.__qualname__, copy.__doc__ = value.__qualname__, value.__doc__
         copy.__dict__.update(value.__dict__)
-        self._memo[id(value)] = copy
         return copy
 
-    def _hides(self, value: Any) -> bool:
-        """Say whether a plain object has a module of the tree among its attributes."""
-        if isinstance(value, type) or callable(getattr(value, "__torch_dispatch__", None)):
-            return False
-        inside: Any = getattr(value, "__dict__", None)
-        return isinstance(inside, dict) and any(
-            isinstance(item, nn.Module) and id(item) in self._clones  # pyright: ignore[reportUnknownArgumentType]
-            for item in inside.values()  # pyright: ignore[reportUnknownVariableType]
-        )
+    def _shared(self, value: Any, path: KeyPath) -> Any:
+        """Return what a function closes over: a container stays shared unless it leads to the tree."""
+        return value if isinstance(value, _CONTAINERS) and not hides(self, value) else self._value(value, path)
+
+    def _weak(self, value: weakref.ref[Any], path: KeyPath) -> Any:
+        target = value()
+        if target is None:
+            return value
+        new = self._value(target, path)
+        return value if new is target else type(value)(new)
+
+
+@constant
+def _constant_leads(root: nn.Module, fn: Any) -> tuple[str, ...]:
+    """Return a tuple that is empty if a function leads nowhere into a tree: a constant that Dynamo unpacks."""
+    wanted = {id(part) for part in root.modules()} | {id(param) for param in root.parameters()}
+    return ("leads",) if leads_to(fn, wanted) else ()
+
+
+def _traced_leads(follow: Follow, fn: Any) -> bool:
+    return any(_constant_leads(follow.root, fn))
+
+
+@traced_as(_traced_leads)
+def leads(follow: Follow, fn: Any) -> bool:
+    """Say whether a function leads to a module or a replaced tensor of the tree."""
+    return leads_to(fn, follow._clones.keys() | follow._given.keys())
+
+
+def _traced_hides(_follow: Follow, _value: Any) -> bool:
+    return False  # in a trace, `rehearse` has looked already
+
+
+@traced_as(_traced_hides)
+def hides(follow: Follow, value: Any) -> bool:
+    """Say whether an object that cannot be followed leads to a module or a replaced tensor of the tree."""
+    return leads_to(value, follow._clones.keys() | follow._given.keys())
+
+
+_OWN_COPY = frozenset({list.copy, dict.copy, set.copy, deque.copy})
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a container of another class than Python's own."""
+    import copy
+
+    return copy.copy(value)

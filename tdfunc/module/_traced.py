@@ -5,8 +5,10 @@ from __future__ import annotations
 import dis
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tdfunc.structure import constant, traced_as
@@ -15,7 +17,6 @@ _BUILDERS = frozenset({"__init__", "__setstate__", "__getstate__", "reset_parame
 _subclasses: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
 
 
-@constant
 def _traceable(cls: type[nn.Module]) -> type[nn.Module]:
     """Return a class whose `self.n = self.n + 1` Dynamo traces; the class itself if its methods assign nothing.
 
@@ -24,11 +25,59 @@ def _traceable(cls: type[nn.Module]) -> type[nn.Module]:
     """
     found = _subclasses.get(cls)
     if found is None:
-        found = _subclasses[cls] = _subclass(cls) if _assigns(cls) else cls
+        guarded = _guarded(cls)
+        found = _subclasses[cls] = _subclass(cls, guarded) if guarded or _assigns(cls) else cls
     return found
 
 
-@traced_as(_traceable)
+_constant_class = constant(_traceable)
+
+_MODES: dict[type, Callable[[], Any]] = {
+    torch.no_grad: lambda: torch.no_grad(),  # noqa: PLW0108 - Dynamo follows a function, not the class in a cell
+    torch.enable_grad: lambda: torch.enable_grad(),  # noqa: PLW0108
+}
+
+
+def _guarded(cls: type[nn.Module]) -> dict[str, Any]:
+    """Return the methods decorated with `@torch.no_grad()` and the like, in a form that Dynamo traces.
+
+    torch's own wrapper holds a bound method in its closure, which Dynamo cannot take over from a class whose instance was
+    made inside the trace (torch 2.13).
+    """
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(nn.Module)]):
+        for name, member in vars(base).items():
+            found.pop(name, None)
+            cells = getattr(member, "__closure__", None) or ()
+            factory = next((cell.cell_contents for cell in cells if isinstance(cell.cell_contents, types.MethodType)), None)
+            mode = _MODES.get(type(getattr(factory, "__self__", None)))
+            if mode is not None and hasattr(member, "__wrapped__"):
+                found[name] = _within(mode, member.__wrapped__)
+    return found
+
+
+def _within(mode: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with mode():
+            return fn(*args, **kwargs)
+
+    return call
+
+
+@constant
+def _plain(cls: type[nn.Module]) -> tuple[str, ...]:
+    """Return a tuple that is empty if a class needs a subclass: a constant that Dynamo unpacks."""
+    return ("plain",) if _traceable(cls) is cls else ()
+
+
+def _traced_class_of(cls: type[nn.Module]) -> Any:
+    # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
+    for _ in _plain(cls):
+        return cls
+    return _constant_class(cls)
+
+
+@traced_as(_traced_class_of)
 def class_of(cls: type[nn.Module]) -> Any:
     """Return the class for clones of modules of a class."""
     return cls
@@ -50,8 +99,8 @@ def _stores(code: types.CodeType) -> bool:
     return any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code))
 
 
-def _subclass(cls: type[nn.Module]) -> type[nn.Module]:
-    body = {"__setattr__": _set_attribute, "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+def _subclass(cls: type[nn.Module], methods: dict[str, Any]) -> type[nn.Module]:
+    body = {**methods, "__setattr__": _set_attribute, "__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     return type(cls.__name__, (cls,), body)
 
 

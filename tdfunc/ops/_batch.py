@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tdfunc._errors import BatchSizeError, describe, show_path
 from tdfunc._typing import Size, T, TensorTree
-from tdfunc.structure import Structure
+from tdfunc.structure import KeyPath, Structure, Subtree
 
 _INTS = (int, torch.SymInt)
 
@@ -53,6 +53,17 @@ def front(tree: TensorTree) -> tuple[int, ...]:
     """Return the batch size as the first leaf tells it."""
     leaves = tree._leaves
     return leaves[0].shape[: batch_dims(tree)] if leaves else tree._structure.stored_size()
+
+
+def front_at(tree: TensorTree, path: KeyPath, extra: int) -> tuple[int, ...]:
+    """Return the batch size at the node that holds a path, as its first leaf tells it."""
+    if not extra:
+        return front(tree)
+    node: Any = tree._structure.find(path[:-1])
+    while type(node) is not Subtree or not node.structure.count():  # made on the way, or without leaves
+        path = path[:-1]
+        node = tree._structure.find(path[:-1])
+    return tree._leaves[node.leaf(0)].shape[: batch_dims(tree) + extra]
 
 
 def as_size(size: Size) -> tuple[int, ...]:

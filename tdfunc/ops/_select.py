@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdfunc._errors import KeyPathError, StructureError, describe, nearest, show_path
+from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, describe, nearest, show_path
 from tdfunc._typing import Key, Predicate, T, TensorTree
-from tdfunc.structure import KeyPath, Structure, as_path
+from tdfunc.structure import KeyPath, Structure, Subtree, as_path
 
-from ._batch import batch_size
+from ._batch import batch_size, front_at
 
 
 def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
@@ -41,6 +41,7 @@ def _picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:
 
 def select(tree: T, keys: tuple[Key, ...], *, strict: bool = True) -> T:
     """Return the tree with only the entries under these keys."""
+    keys = _normal(keys)
     if strict:
         require(tree, keys, "select")
     structure, index = tree._structure.selecting(keys)
@@ -49,12 +50,16 @@ def select(tree: T, keys: tuple[Key, ...], *, strict: bool = True) -> T:
 
 def exclude(tree: T, keys: tuple[Key, ...]) -> T:
     """Return the tree without the entries under these keys; what is not there anyway does not matter."""
-    structure, index = tree._structure.excluding(keys)
+    structure, index = tree._structure.excluding(_normal(keys))
     return _picked(tree, index, structure)
 
 
+def _normal(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+    return tuple([key if type(key) is str else as_path(key) for key in keys])
+
+
 def require(tree: TensorTree, keys: tuple[Key, ...], op: str) -> None:
-    """Raise if nothing stands under one of the keys."""
+    """Raise if nothing stands under one of the keys, given in normal form."""
     missing = tree._structure.lacking(keys)
     if missing is not None:
         raise unknown_key(tree, missing, op)
@@ -97,18 +102,42 @@ def rename_key(tree: T, old: Key, new: Key) -> T:
     if moved is None:
         raise KeyPathError(
             describe(
-                "rename_key: the new key is taken, or leads through a leaf",
+                "rename_key: the new key is taken, leads through a leaf, or into a node with more batch dims than the entry has",
                 at=show_path(target),
                 expected="a key path that is free",
                 fix=f"td.exclude({target!r}) first",
             )
         )
+    _check_moved(tree, source, target)
     return _picked(tree, moved[1], moved[0])
+
+
+def _check_moved(tree: TensorTree, source: KeyPath, target: KeyPath) -> None:
+    """Raise if an entry that moves into a node with more batch dims has other sizes there."""
+    structure = tree._structure
+    extra = structure.extra_at(target[:-1])
+    if extra <= structure.extra_at(source[:-1]):
+        return
+    size = front_at(tree, target, extra)
+    entry: Any = structure.find(source)
+    at = [entry] if type(entry) is int else [entry.leaf(i) for i in range(entry.structure.count())] if type(entry) is Subtree else []
+    for i in at:
+        if tree._leaves[i].shape[: len(size)] != size:
+            raise BatchSizeError(
+                describe(
+                    "rename_key: the shape does not start with the batch size at the new key",
+                    at=show_path(target),
+                    expected=f"a shape that starts with {tuple(size)}",
+                    got=tuple(tree._leaves[i].shape),
+                    fix="another key, or expand the entry first",
+                )
+            )
 
 
 def tie(tree: T, keys: tuple[Key, ...]) -> T:
     """Return the tree in which the paths share one leaf: that of the first path."""
     positions: list[int] = []
+    keys = _normal(keys)
     require(tree, keys, "tie")
     for path in map(as_path, keys):
         entry = tree._structure.find(path)
@@ -125,6 +154,7 @@ def tie(tree: T, keys: tuple[Key, ...]) -> T:
 
 def untie(tree: T, keys: tuple[Key, ...]) -> T:
     """Return the tree in which each of the paths has a leaf of its own, with the value it had."""
+    keys = _normal(keys)
     require(tree, keys, "untie")
     structure, index = tree._structure.untying(tuple([as_path(key) for key in keys]))
     return _picked(tree, index, structure)

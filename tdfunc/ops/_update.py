@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from tdfunc._errors import BatchSizeError, KeyPathError, describe, show_path
 from tdfunc._typing import T, TensorTree
-from tdfunc.structure import KeyPath, Splice, Static, Structure, Subtree
+from tdfunc.structure import KeyPath, Splice, Static, Structure
 
-from ._batch import batch_dims, batch_size, front
+from ._batch import batch_size, front_at
 from ._select import merge
 
 
@@ -20,25 +18,14 @@ def set_leaf(tree: T, path: KeyPath, value: Tensor) -> T:
     structure = tree._structure
     extra = structure.extra_at(path[:-1]) if len(path) > 1 else 0
     dims = (leaves[0].dim() if leaves else 0) - structure.first_rank() + extra
-    if dims > 0 and value.shape[:dims] != _front_at(tree, path, extra):
+    if dims > 0 and value.shape[:dims] != front_at(tree, path, extra):
         dims = _checked_dims(tree, path, tuple(value.shape), extra)
     return spliced(tree, path, structure.setting(path, value.dim() - max(dims, 0)), (value,))
 
 
-def _front_at(tree: TensorTree, path: KeyPath, extra: int) -> tuple[int, ...]:
-    """Return the batch size at the node that holds a path, as its first leaf tells it."""
-    if not extra:
-        return front(tree)
-    node: Any = tree._structure.find(path[:-1])
-    while type(node) is not Subtree or not node.structure.count():  # made on the way, or without leaves
-        path = path[:-1]
-        node = tree._structure.find(path[:-1])
-    return tree._leaves[node.leaf(0)].shape[: batch_dims(tree) + extra]
-
-
 def _checked_dims(tree: TensorTree, path: KeyPath, shape: tuple[int, ...], extra: int) -> int:
     """Return the number of batch dims at a path where the first leaf told too many, or raise."""
-    size = tuple(batch_size(tree)) if not extra else tuple(_front_at(tree, path, extra))
+    size = tuple(batch_size(tree)) if not extra else tuple(front_at(tree, path, extra))
     if shape[: len(size)] != size:
         raise BatchSizeError(
             describe(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, check_number, init_state, is_trained, leaves_of, next_state, rate, spread
+from ._base import LearningRate, Optimizer, check_number, componentwise, init_state, is_trained, leaves_of, next_state, rate, spread
 
 
 def adam(
@@ -133,30 +133,31 @@ def _adam(  # noqa: PLR0917 - the arguments of adam and adamw, in their order
         gradients = leaves_of(params, grads, "the gradients")
         new: list[Tensor] = []
         columns: dict[str, list[Tensor]] = {name: [] for name in moments}
-        for leaf, g, step_size, root, keep, before in zip(params._leaves, gradients, sizes, roots, keeps, old, strict=True):
+        for leaf, g, factors, before in zip(params._leaves, gradients, zip(sizes, roots, keeps, strict=True), old, strict=True):
             if is_trained(leaf):
-                g = -g if maximize else g
-                if weight_decay and not decoupled:
-                    g = g.add(leaf, alpha=weight_decay)
-                after = _moments(before, g, beta1, beta2)
-                denominator = after[-1].sqrt() / root + eps
-                start = leaf * keep if weight_decay and decoupled else leaf
-                new.append(start - step_size * (after[0] / denominator))
+                moved, after = componentwise(update, leaf, (g, *before), factors)
             else:
-                new.append(leaf)
-                after = before
+                moved, after = leaf, before
+            new.append(moved)
             for column, moment in zip(columns.values(), after, strict=True):
                 column.append(moment)
         return params._rebuild(tuple(new), params.structure), next_state(params, state, count, columns)
 
+    def update(leaf: Tensor, given: tuple[Tensor, ...], factors: tuple[Any, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return a leaf and its moments after a gradient."""
+        g, mean, square, *largest = given
+        step_size, root, keep = factors
+        g = -g if maximize else g
+        if weight_decay and not decoupled:
+            g = g.add(leaf, alpha=weight_decay)
+        mean = mean.lerp(g, 1 - beta1)
+        square = (square * beta2).addcmul(g, g, value=1 - beta2)
+        after = (mean, square, torch.maximum(largest[0], square)) if largest else (mean, square)
+        denominator = after[-1].sqrt() / root + eps
+        start = leaf * keep if weight_decay and decoupled else leaf
+        return start - step_size * (mean / denominator), after
+
     return Optimizer(init, step)
-
-
-def _moments(before: tuple[Tensor, ...], g: Tensor, beta1: float, beta2: float) -> tuple[Tensor, ...]:
-    """Return the moments after a gradient: the mean, the mean square, and the largest of these if it was kept."""
-    mean = before[0].lerp(g, 1 - beta1)
-    square = (before[1] * beta2).addcmul(g, g.conj() if g.is_complex() else g, value=1 - beta2)
-    return (mean, square, torch.maximum(before[2], square)) if len(before) > 2 else (mean, square)
 
 
 def _correction(beta: float, count: Tensor) -> Tensor:

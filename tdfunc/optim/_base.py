@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from tdfunc import ops
-from tdfunc._errors import StructureError, describe
+from tdfunc._errors import StructureError, describe, show_path
 from tdfunc.core import TensorDict
 from tdfunc.structure import empty
 
 LearningRate: TypeAlias = "float | Tensor | Callable[[Tensor], Tensor | float]"
-"""A number; a tensor, of shape `()` or the batch size of the parameters; or a function of the step count."""
+"""A number; a tensor, of shape `()` or the batch size of the parameters; or a function of the step count, an int64 tensor.
+
+A power of an int64 tensor is a float32: for float64 parameters, `lambda step: 0.1 * 0.97 ** step.double()`.
+"""
 
 
 class Optimizer(NamedTuple):
@@ -83,14 +86,46 @@ def spread(value: float | Tensor, params: TensorDict) -> list[Any]:
     for leaf, rank in zip(params._leaves, params._structure.ranks(), strict=True):
         dims = rank if value.dim() else 0
         if (dims, leaf.dtype) not in made:
-            made[dims, leaf.dtype] = value.to(leaf.dtype)[(..., *[None] * dims)]
+            made[dims, leaf.dtype] = value.to((leaf.real if leaf.is_complex() else leaf).dtype)[(..., *[None] * dims)]
         values.append(made[dims, leaf.dtype])
     return values
 
 
 def leaves_of(params: TensorDict, other: Any, what: str) -> tuple[Tensor, ...]:
     """Return the leaves of gradients or of a part of the state, in the order of the parameters."""
-    return ops.aligned(params, other, f"optim: {what}")
+    leaves = ops.aligned(params, other, f"optim: {what}")
+    if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in params._leaves]:
+        wrong = [
+            f"{show_path(path)}: {tuple(leaf.shape)} for {tuple(param.shape)}"
+            for path, leaf, param in zip(params._structure.paths(), leaves, params._leaves, strict=True)
+            if leaf.shape != param.shape
+        ]
+        raise StructureError(
+            describe(
+                f"optim: {what} have other shapes than the parameters", at="; ".join(wrong), expected="the same shapes", fix="grad(loss)(params)"
+            )
+        )
+    return leaves
+
+
+Update: TypeAlias = Callable[[Tensor, "tuple[Tensor, ...]", "tuple[Any, ...]"], "tuple[Tensor, tuple[Tensor, ...]]"]
+
+
+def componentwise(update: Update, leaf: Tensor, given: tuple[Tensor, ...], factors: tuple[Any, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return an update of a leaf, a complex one taken for the pair of its real components, as torch.optim does.
+
+    Args:
+        update: Gives a new leaf and new moments of a leaf, its gradient and moments, and factors.
+        leaf: The parameter.
+        given: Its gradient and moments.
+        factors: Numbers, or tensors over the batch shape.
+    """
+    if not leaf.is_complex():
+        return update(leaf, given, factors)
+    real = torch.view_as_real
+    wide = tuple([factor[..., None] if isinstance(factor, Tensor) and factor.dim() else factor for factor in factors])
+    new, after = update(real(leaf), tuple([real(tensor) for tensor in given]), wide)
+    return torch.view_as_complex(new), tuple([torch.view_as_complex(moment) for moment in after])
 
 
 def is_trained(leaf: Tensor) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -53,6 +55,7 @@ def sgd(
     """
     check_number("lr", lr)
     check_number("momentum", momentum)
+    check_number("dampening", dampening, low=-math.inf)
     check_number("weight_decay", weight_decay)
     if nesterov and (momentum <= 0 or dampening != 0):
         raise StructureError(describe("optim: nesterov needs momentum and no dampening", fix="sgd(lr, momentum=0.9, nesterov=True)"))

@@ -76,8 +76,9 @@ def _fold(draft: Branch, at: KeyPath) -> tuple[Structure, tuple[int, ...]]:
             spec = item.rank
         elif isinstance(item, Branch):
             child, labels = _fold(item, (*at, name))
-            here = [(label, rank + item.extra) for label, rank in zip(labels, child.ranks(), strict=True)]
-            spec = (child, item.extra)
+            extra = item.extra if labels else 0  # without a leaf it has its parent's batch size
+            here = [(label, rank + extra) for label, rank in zip(labels, child.ranks(), strict=True)]
+            spec = (child, extra)
         else:
             structure = structure.append(name, item)
             continue

@@ -128,7 +128,7 @@ def _typed(value: Any) -> Any:
     """Return a hashable that is equal for two values just if both types and values are."""
     kind = type(value)
     if isinstance(value, enum.Enum):
-        return kind, value.name
+        return kind, value.name, value.value if isinstance(value, enum.Flag) else None
     if kind in _PLAIN or kind in _REGISTERED or kind is int:
         return kind, value
     if kind is tuple or kind is torch.Size:
@@ -167,7 +167,7 @@ def static_to_json(value: Any) -> Any:
     if kind in _REGISTERED:
         return ["registered", _name(kind), _REGISTERED[kind].to_json(value)]
     if isinstance(value, enum.Enum):
-        return ["enum", _name(kind), value.name]
+        return ["flag", _name(kind), value.value] if isinstance(value, enum.Flag) else ["enum", _name(kind), value.name]
     if value is None or kind in (str, bool, int):
         return value
     if kind is float:
@@ -203,6 +203,7 @@ def _dataclass(name: str, fields: dict[str, Any]) -> Any:
 _DECODERS: dict[str, Callable[..., Any]] = {
     "registered": lambda name, data: _REGISTERED[_import(name)].from_json(data),
     "enum": lambda name, member: _import(name)[member],
+    "flag": lambda name, value: _import(name)(value),  # a combination has no name
     "float": float.fromhex,
     "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
     "bytes": bytes.fromhex,

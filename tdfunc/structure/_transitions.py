@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._draft import Branch, Leaf, fold, reach, unfold
-from ._keys import KeyPath, as_path
+from ._keys import KeyPath, as_key, as_path
 from ._static import Static
 from ._table import Spec, Subtree
 from ._trie import empty
@@ -36,9 +36,13 @@ class Splice(NamedTuple):
 
 @memo
 def compose(names: tuple[str, ...], specs: tuple[Spec, ...]) -> Structure | None:
-    """Return the structure with these entries, none of them tied to another; None where a name is no plain str."""
-    if any(type(name) is not str for name in names):
+    """Return the structure with these entries, none of them tied to another; None where a name is no str.
+
+    A str-enum member is equal to its value and hashes alike: it must give the same, whichever the memo saw first.
+    """
+    if not all(isinstance(name, str) for name in names):
         return None
+    names = tuple(map(as_key, names))
     structure = empty()
     for name, spec in zip(names, specs, strict=True):
         structure = structure.append(name, (spec[0].sized(()), spec[1]) if isinstance(spec, tuple) else spec)
@@ -204,9 +208,22 @@ def merging(left: Structure, right: Structure) -> tuple[Structure, tuple[int, ..
                 into.items[name] = item
 
     merge(draft, unfold(right, range(count, count + right.leaf_count)))
+    last: dict[int, int] = {}  # what replaces a leaf of the left one: under several paths, the last
+    for old, new in renamed:
+        last.update({label: follower[0] for label, follower in _pairs(old, new)})
+    for old, new in renamed:
+        _relabel(new, {follower[0]: last[label] for label, follower in _pairs(old, new)})
     for old, new in renamed:
         _retie(draft, old, new)
     return fold(draft, left.size)
+
+
+def _relabel(item: Leaf | Branch | Static, labels: dict[int, int]) -> None:
+    if isinstance(item, Leaf):
+        item.label = labels.get(item.label, item.label)
+    elif isinstance(item, Branch):
+        for inner in item.items.values():
+            _relabel(inner, labels)
 
 
 @memo
@@ -243,6 +260,14 @@ def renaming(structure: Structure, old: KeyPath, new: KeyPath) -> tuple[Structur
         item = source.items.pop(old[-1])
         target = reach(draft, new)
         if target is None:
+            return None
+        # Event ranks count from the node that holds the leaf; seen from the root they stay.
+        deeper = extra_at(structure, new[:-1]) - extra_at(structure, old[:-1])
+        if isinstance(item, Leaf):
+            item.rank -= deeper
+        elif isinstance(item, Branch):
+            item.extra -= deeper
+        if (item.rank if isinstance(item, Leaf) else item.extra if isinstance(item, Branch) else 0) < 0:
             return None
         target.items[new[-1]] = item
     return fold(draft, structure.size)

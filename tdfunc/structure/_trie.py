@@ -24,8 +24,7 @@ class _Link(weakref.ref["Structure"]):
     key: Any
 
 
-def _unlink(link: weakref.ref[Structure]) -> None:
-    assert isinstance(link, _Link)
+def _unlink(link: Any) -> None:
     with _LOCK:  # without it, a thread that just made a new child under this key would lose it
         if link.home.get(link.key) is link:
             del link.home[link.key]

@@ -58,6 +58,8 @@ def ensemble(module: nn.Module, *, in_dims: Any = None, randomness: str = "diffe
                 )
             )
 
+        state = _with_buffers(state, module)
+
         def member(state: TensorDict, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return bind(module, state)(*args, **kwargs)
 
@@ -65,6 +67,15 @@ def ensemble(module: nn.Module, *, in_dims: Any = None, randomness: str = "diffe
         return torch.vmap(member, (0, *dims), randomness=randomness, chunk_size=chunk_size)(state, args, kwargs)
 
     return run
+
+
+def _with_buffers(state: TensorDict, module: nn.Module) -> TensorDict:
+    """Return the state with the module's own buffers where it has none, one for each member, so that each may write to its."""
+    missing = buffers_of(module).filter(lambda path, leaf: path not in state and not leaf.is_meta)
+    if missing.is_empty():
+        return state
+    n = state.batch_size[0]
+    return ops.merge(missing.map(lambda leaf: leaf.expand(n, *leaf.shape)), state)
 
 
 def _dims(in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
