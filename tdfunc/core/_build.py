@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.nn import Parameter
 from tdfunc import ops
 from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, TdfuncError, describe, show_path
 from tdfunc._typing import Size
-from tdfunc.structure import KeyPath, Spec, Static, Structure, as_path, compose, empty, is_static
+from tdfunc.structure import KeyPath, Spec, Static, Structure, as_path, compose, compose_shapes, empty, is_static
 
 from ._slots import Slots, construct
 
@@ -24,7 +23,7 @@ _ROOT = empty()
 Built = tuple[tuple[Tensor, ...], Structure]
 
 
-def make(cls: Any, source: Any = (), batch_size: Size = (), **entries: Any) -> Any:
+def make(cls: Any, /, source: Any = (), batch_size: Size = (), **entries: Any) -> Any:
     """Return a container of a class from all that its constructor takes."""
     size = ops.as_size(batch_size)
     if not isinstance(source, Slots):
@@ -40,7 +39,7 @@ def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
     """Return what is built of right-shaped tensors and nested dicts of them; None if it is not that simple."""
     if not items:
         return None
-    size = () if batch_size == () else ops.as_size(batch_size)
+    size = () if type(batch_size) is tuple and not batch_size else ops.as_size(batch_size)
     try:
         return _flat_tensors(items, size)
     except TypeError:  # a value is no tensor
@@ -52,17 +51,8 @@ def _flat_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
     """Return what is built of a flat dict of tensors, by loops in C."""
     values = tuple(items.values())
     names = tuple(items)
-    structure = _composed(names, tuple(map(_size, values)), size) if size else compose(names, tuple(map(_dim, values)))
+    structure = compose_shapes(names, tuple(map(_size, values)), size) if size else compose(names, tuple(map(_dim, values)))
     return None if structure is None else (values, structure)
-
-
-@functools.lru_cache(maxsize=512)
-def _composed(names: tuple[str, ...], shapes: tuple[torch.Size, ...], size: tuple[int, ...]) -> Structure | None:
-    """Return the structure of leaves with these shapes; None where one does not fit or a key is no plain str."""
-    n = len(size)
-    if any(shape[:n] != size for shape in shapes):
-        return None
-    return compose(names, tuple([len(shape) - n for shape in shapes]))
 
 
 def _nested_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
@@ -100,7 +90,7 @@ def build(source: Any, size: tuple[int, ...], entries: dict[str, Any]) -> Built:
     problems: list[tuple[type[TdfuncError], str]] = []
     built = _node(_grow(items, (), problems), size, (), problems)
     if problems:
-        raise problems[0][0](_together(problems))
+        raise problems[0][0](together("TensorDict", problems))
     return built if built[0] else (built[0], built[1].sized(size))
 
 
@@ -114,6 +104,8 @@ def _items(source: Any) -> dict[Any, Any]:
     if isinstance(source, Iterable) and not isinstance(source, Tensor | str | bytes):
         pairs: list[Any] = list(source)  # pyright: ignore[reportUnknownArgumentType]
         if all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):  # pyright: ignore[reportUnknownArgumentType]
+            for key, _ in pairs:
+                as_path(key)  # before a key that cannot be hashed is met
             return dict(pairs)
     raise StructureError(
         describe(
@@ -251,7 +243,8 @@ def _no_entry(value: Any, at: KeyPath) -> str:
     )
 
 
-def _together(problems: list[tuple[type[TdfuncError], str]]) -> str:
+def together(op: str, problems: list[tuple[type[TdfuncError], str]]) -> str:
+    """Return one message for all problems."""
     if len(problems) == 1:
-        return f"TensorDict: {problems[0][1]}"
-    return f"TensorDict: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems)
+        return f"{op}: {problems[0][1]}"
+    return f"{op}: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems)

@@ -65,7 +65,7 @@ class TensorDict(Slots, Mapping[str, Any]):
     __slots__ = ()
 
     @traced_as(make)
-    def __new__(cls, source: Any = (), batch_size: Size = (), **entries: Any) -> Self:
+    def __new__(cls, /, source: Any = (), batch_size: Size = (), **entries: Any) -> Self:
         """Build the tree; see the class."""
         if type(source) is dict and not entries:
             flat = quick_build(source, batch_size)  # pyright: ignore[reportUnknownArgumentType]
@@ -97,6 +97,8 @@ class TensorDict(Slots, Mapping[str, Any]):
 
     def __bool__(self) -> NoReturn:
         raise StructureError(describe("the truth value of a TensorDict is ambiguous", fix="td.is_empty(), or a.equal(b)"))
+
+    __array_ufunc__ = None  # numpy: an array on the left leaves the operation to the tree on the right
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -250,7 +252,7 @@ class TensorDict(Slots, Mapping[str, Any]):
         return _write.set_entry(self, key, value)
 
     @traced_as(_write.update)
-    def update(self, other: Any = (), **entries: Any) -> Self:
+    def update(self, other: Any = (), /, **entries: Any) -> Self:
         """Return the tree with all entries of another: subtrees merge, where a leaf meets a subtree `other` wins."""
         if type(other) is dict and not entries:
             made = _write.quick_update(self, other)  # pyright: ignore[reportUnknownArgumentType]

@@ -10,7 +10,7 @@ from tdfunc import ops
 from tdfunc._errors import TdfuncError
 from tdfunc.structure import KeyPath, Static, as_path
 
-from ._build import TENSORS, build, read
+from ._build import TENSORS, build, read, together
 from ._slots import Slots, construct
 
 
@@ -36,7 +36,7 @@ def set_entry(tree: Any, key: Any, value: Any) -> Any:
     problems: list[tuple[type[TdfuncError], str]] = []
     found = read(value, _size_at(tree, path), path, problems)
     if found is None or problems:
-        raise problems[0][0](f"set: {problems[0][1]}")
+        raise problems[0][0](together("set", problems))
     leaves, spec = found
     if isinstance(spec, Static):
         return ops.set_static(tree, path, spec)
@@ -69,7 +69,7 @@ def pop(tree: Any, key: Any, default: tuple[Any, ...]) -> tuple[Any, Any]:
     return tree[path], ops.exclude(tree, (path,))
 
 
-def update(tree: Any, other: Any = (), **entries: Any) -> Any:
+def update(tree: Any, other: Any = (), /, **entries: Any) -> Any:
     """Return the tree with all entries of a tree or a mapping, and those given by keyword."""
     if entries or not isinstance(other, Slots):
         leaves, structure = build(other, tuple(ops.batch_size(tree)), entries)

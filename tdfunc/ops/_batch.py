@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def batch_size(tree: TensorTree) -> torch.Size:
     for leaf, rank in zip(leaves, structure.ranks(), strict=True):
         shape = _shape(leaf)
         batch = shape[: max(0, len(shape) - rank)]
-        common = batch if common is None else _common_prefix(common, batch)
+        common = batch if common is None else common_prefix(common, batch)
         if not common:
             break
     return torch.Size(common or ())
@@ -35,7 +36,8 @@ def _shape(leaf: Any) -> tuple[int, ...]:
     return leaf.shape if isinstance(leaf, Tensor) else ()
 
 
-def _common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def common_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the longest start that two shapes have in common."""
     n = min(len(a), len(b))
     while n and a[:n] != b[:n]:
         n -= 1
@@ -71,17 +73,25 @@ def as_size(size: Size) -> tuple[int, ...]:
     kind = type(size)
     if kind is torch.Size:
         return size  # type: ignore[return-value]
-    if kind is tuple or kind is list:
-        for n in size:  # type: ignore[union-attr]
-            if type(n) is not int and not isinstance(n, _INTS):
-                break
-        else:
-            return tuple(size)  # type: ignore[arg-type]
-    elif isinstance(size, _INTS):
-        return (size,)  # type: ignore[return-value]
+    given: Any = size if kind is tuple or kind is list else (size,)
+    for n in given:
+        if type(n) is not int or n < 0:
+            given = [_as_int(n) for n in given]
+            break
+    if None not in given:
+        return tuple(given)
     raise BatchSizeError(
-        describe("a batch size is an int or a sequence of ints", got=f"{size!r} of type {type(size).__name__}", fix="pass e.g. (3, 4)")
+        describe("a batch size is an int or a sequence of ints, none negative", got=f"{size!r} of type {type(size).__name__}", fix="pass e.g. (3, 4)")
     )
+
+
+def _as_int(n: Any) -> Any:
+    """Return a dim of a batch size, be it a symbolic or a numpy integer; None if it is none."""
+    if isinstance(n, torch.SymInt):
+        return n
+    if isinstance(n, Tensor | bool) or not hasattr(n, "__index__") or n < 0:
+        return None
+    return operator.index(n)
 
 
 def rederive(tree: TensorTree, leaves: Sequence[Tensor]) -> Structure:
@@ -162,5 +172,5 @@ def auto_batch_size(tree: T) -> T:
         return tree
     common: tuple[int, ...] = tuple(leaves[0].shape)
     for leaf in leaves[1:]:
-        common = _common_prefix(common, tuple(leaf.shape))
+        common = common_prefix(common, tuple(leaf.shape))
     return with_batch_size(tree, tuple(common))

@@ -25,7 +25,12 @@ def equal(a: TensorTree, b: Any) -> bool:
 
 def allclose(a: TensorTree, b: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Say whether two trees have the same paths, ties, statics and shapes, and values within tolerance."""
-    return _agree(a, b, lambda x, y: x.shape == y.shape and torch.allclose(x, y.to(x.dtype), rtol=rtol, atol=atol, equal_nan=equal_nan))
+    return _agree(a, b, lambda x, y: x.shape == y.shape and _near(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def _near(x: Tensor, y: Tensor, **kwargs: Any) -> bool:
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return torch.allclose(x.to(dtype), y.to(dtype), **kwargs)
 
 
 def _agree(a: TensorTree, b: Any, close: Callable[[Tensor, Tensor], bool]) -> bool:

@@ -17,6 +17,9 @@ from ._map import aligned
 
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 _REAL = frozenset({int, float})
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_EXACT = 2**53
+"""Beyond it torch treats an int as what it is: it overflows."""
 
 
 def binary(tree: T, other: Any, fn: Callable[[Any, Any], Tensor], op: str) -> T:
@@ -50,7 +53,7 @@ def _with_number(leaves: tuple[Tensor, ...], other: Any, fn: Callable[[Any, Any]
     thirds of the time for a small leaf. A tensor of the leaf's dtype made once gives the same values wherever the leaf is
     float32 or float64, on the CPU, and has a dim (of a leaf without one, a number does not promote the dtype).
     """
-    if fn not in _LINEAR or type(other) not in _REAL or len(leaves) < 2:
+    if fn not in _LINEAR or type(other) not in _REAL or len(leaves) < 2 or not -_EXACT < other < _EXACT:
         return _each_with_number(leaves, other, fn)
     made: dict[torch.dtype, Any] = {}
     results: list[Tensor] = []
@@ -59,8 +62,8 @@ def _with_number(leaves: tuple[Tensor, ...], other: Any, fn: Callable[[Any, Any]
         number = made.get(dtype)
         if number is None:
             quick = dtype is torch.float32 or dtype is torch.float64
-            number = made[dtype] = torch.tensor(other, dtype=dtype) if quick else other
-        results.append(fn(leaf, number if leaf.is_cpu and leaf.dim() else other))
+            number = made[dtype] = torch.tensor(other, dtype=dtype, device="cpu") if quick else other
+        results.append(fn(leaf, number if leaf.is_cpu and leaf.dim() and type(leaf) in _PLAIN else other))
     return tuple(results)
 
 

@@ -8,7 +8,7 @@ from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, describ
 from tdfunc._typing import Key, Predicate, T, TensorTree
 from tdfunc.structure import KeyPath, Structure, Subtree, as_path
 
-from ._batch import batch_size, front_at
+from ._batch import batch_size, common_prefix, front, front_at, with_batch_size
 
 
 def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
@@ -84,10 +84,22 @@ def merge(first: T, *others: TensorTree) -> T:
     for other in others:
         if getattr(other, "_structure", None) is None:
             raise StructureError(describe("merge: expected TensorDicts", got=type(other).__name__, fix="TensorDict(...) first"))
+        first, other = _agreed(first, other)
         structure, index = first._structure.merging(other._structure)
         pool = first._leaves + other._leaves
         first = first._rebuild(tuple([pool[i] for i in index]), structure)
     return first
+
+
+def _agreed(first: T, other: Any) -> tuple[T, Any]:
+    """Return two trees with the batch dims on which both agree; one without leaves agrees to all."""
+    if not first._leaves or not other._leaves:
+        return first, other
+    ours, theirs = front(first), front(other)
+    if ours == theirs:
+        return first, other
+    common = common_prefix(ours, theirs)
+    return with_batch_size(first, common), with_batch_size(other, common)
 
 
 def rename_key(tree: T, old: Key, new: Key) -> T:
@@ -102,7 +114,7 @@ def rename_key(tree: T, old: Key, new: Key) -> T:
     if moved is None:
         raise KeyPathError(
             describe(
-                "rename_key: the new key is taken, leads through a leaf, or into a node with more batch dims than the entry has",
+                "rename_key: the new key is taken, or leads through a leaf, or into a node with more batch dims than the entry has",
                 at=show_path(target),
                 expected="a key path that is free",
                 fix=f"td.exclude({target!r}) first",

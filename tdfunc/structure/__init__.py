@@ -22,4 +22,5 @@ from ._table import Subtree as Subtree
 from ._transitions import Splice as Splice
 from ._transitions import clear_caches as clear_caches
 from ._transitions import compose as compose
+from ._transitions import compose_shapes as compose_shapes
 from ._trie import empty as empty

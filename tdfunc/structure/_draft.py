@@ -106,3 +106,8 @@ def reach(draft: Branch, path: KeyPath) -> Branch | None:
             return None
         draft = node
     return draft
+
+
+def has_leaf(node: Branch) -> bool:
+    """Say whether there is a leaf at or below a node."""
+    return any(isinstance(item, Leaf) or (isinstance(item, Branch) and has_leaf(item)) for item in node.items.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._draft import Branch, Leaf, fold, reach, unfold
+from ._draft import Branch, Leaf, fold, has_leaf, reach, unfold
 from ._keys import KeyPath, as_key, as_path
 from ._static import Static
 from ._table import Spec, Subtree
@@ -47,6 +47,15 @@ def compose(names: tuple[str, ...], specs: tuple[Spec, ...]) -> Structure | None
     for name, spec in zip(names, specs, strict=True):
         structure = structure.append(name, (spec[0].sized(()), spec[1]) if isinstance(spec, tuple) else spec)
     return structure
+
+
+@functools.lru_cache(maxsize=512)
+def compose_shapes(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], size: tuple[int, ...]) -> Structure | None:
+    """Return the structure of leaves with these shapes in a tree of this batch size; None where one does not fit."""
+    n = len(size)
+    if any(shape[:n] != size for shape in shapes):
+        return None
+    return compose(names, tuple([len(shape) - n for shape in shapes]))
 
 
 @memo
@@ -163,10 +172,11 @@ def excluding(structure: Structure, keys: tuple[Any, ...]) -> tuple[Structure, t
     """Return the structure without what stands under the keys; the nodes that held it stay."""
     draft = unfold(structure)
     for path in _paths(keys):
-        if structure.find(path) is not None:
-            node = reach(draft, path)
-            if node is not None:
-                node.items.pop(path[-1], None)
+        node: Leaf | Branch | Static | None = draft
+        for name in path[:-1]:
+            node = node.items.get(name) if isinstance(node, Branch) else None
+        if isinstance(node, Branch):
+            node.items.pop(path[-1], None)
     return fold(draft, structure.size)
 
 
@@ -200,7 +210,8 @@ def merging(left: Structure, right: Structure) -> tuple[Structure, tuple[int, ..
         for name, item in other.items.items():
             old = into.items.get(name)
             if isinstance(old, Branch) and isinstance(item, Branch):
-                old.extra = min(old.extra, item.extra)
+                # A node without leaves has its parent's batch size: the other one tells how many more dims there are.
+                old.extra = min(old.extra, item.extra) if has_leaf(old) and has_leaf(item) else max(old.extra, item.extra)
                 merge(old, item)
             else:
                 if old is not None:
@@ -319,5 +330,5 @@ def differences(structure: Structure, other: Structure) -> str:
 
 def clear_caches() -> None:
     """Forget all memoised transitions; structures that nobody holds are then collected."""
-    for cached in (compose, setting, lacking, selecting, excluding, keeping, merging, tying, untying, renaming, ranking, aligning):
+    for cached in (compose, compose_shapes, setting, lacking, selecting, excluding, keeping, merging, tying, untying, renaming, ranking, aligning):
         cached.cache_clear()

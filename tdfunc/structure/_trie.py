@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ._structure import Structure
 
 
+# Re-entrant, because a garbage collection inside the locked part may call `_unlink` in the same thread.
+_LOCK = threading.RLock()
+
+
 class _Link(weakref.ref["Structure"]):
     """A parent's weak reference to a structure that continues it; leaves the parent's table when the child dies."""
 
@@ -24,14 +28,11 @@ class _Link(weakref.ref["Structure"]):
     key: Any
 
 
-def _unlink(link: Any) -> None:
-    with _LOCK:  # without it, a thread that just made a new child under this key would lose it
+def _unlink(link: Any, lock: threading.RLock = _LOCK) -> None:  # bound here, for when the interpreter shuts down
+    with lock:  # without it, a thread that just made a new child under this key would lose it
         if link.home.get(link.key) is link:
             del link.home[link.key]
 
-
-# Re-entrant, because a garbage collection inside the locked part may call `_unlink` in the same thread.
-_LOCK = threading.RLock()
 
 _tables = Tables(limit=200_000)
 

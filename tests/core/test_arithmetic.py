@@ -11,10 +11,7 @@ import torch
 
 from tdfunc import StructureError, TensorDict
 
-OPS = {
-    name: getattr(operator, name)
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne")
-}
+OPS = {name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne")}
 DTYPES = [
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
@@ -44,7 +41,11 @@ def identical(a, b):
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype.is_floating_point:
-        return torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.signbit() | a.isnan(), b.signbit() | b.isnan())
+        return (
+            torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
+            and torch.equal(a.isnan(), b.isnan())
+            and torch.equal(a.signbit() | a.isnan(), b.signbit() | b.isnan())
+        )
     if a.dtype.is_complex:
         return identical(torch.view_as_real(a), torch.view_as_real(b))
     return torch.equal(a, b)
@@ -186,7 +187,6 @@ def test_trees_with_other_paths_are_refused_by_path():
     one, two = TensorDict(a=torch.ones(1), b=torch.ones(1)), TensorDict(a=torch.ones(1), c=torch.ones(1))
     with pytest.raises(StructureError, match=r"only in the first: \('b',\); only in the second: \('c',\)[\s\S]*select"):
         one + two
-
 
 
 @pytest.mark.parametrize("number", [2, 0.5])

@@ -51,7 +51,9 @@ def test_a_negative_size_is_refused(size):
 
 
 def test_the_longest_common_prefix_is_told():
-    raw = lambda *shapes: _pytree.tree_unflatten([torch.zeros(s) for s in shapes], _pytree.tree_structure(TensorDict({"a": torch.zeros(3, 4), "b": torch.zeros(3, 4, 5)}, (3, 4))))
+    raw = lambda *shapes: _pytree.tree_unflatten(
+        [torch.zeros(s) for s in shapes], _pytree.tree_structure(TensorDict({"a": torch.zeros(3, 4), "b": torch.zeros(3, 4, 5)}, (3, 4)))
+    )
     assert raw((3, 4), (3, 4, 5)).batch_size == (3, 4)
     assert raw((3, 4), (3, 9, 5)).batch_size == (3,)
     assert raw((3, 4), (2, 4, 5)).batch_size == ()
@@ -77,7 +79,9 @@ def test_with_batch_size_keeps_the_leaves(size):
 
 
 def test_with_batch_size_names_every_leaf_that_does_not_fit():
-    with pytest.raises(BatchSizeError, match=r"'a': shape \(3,\); 'b', 'c': shape \(3, 5\)[\s\S]*start with \(3, 4\)[\s\S]*with_batch_size\(\(3,\)\)"):
+    with pytest.raises(
+        BatchSizeError, match=r"'a': shape \(3,\); 'b', 'c': shape \(3, 5\)[\s\S]*start with \(3, 4\)[\s\S]*with_batch_size\(\(3,\)\)"
+    ):
         tree(3).exclude(("b", "d")).with_batch_size((3, 4))
 
 

@@ -63,7 +63,9 @@ def test_nan_is_unlike_itself_unless_asked():
     assert td.allclose(td, equal_nan=True) is True
 
 
-@pytest.mark.parametrize(("delta", "kwargs", "want"), [(1e-9, {}, True), (1e-3, {}, False), (1e-3, {"atol": 1e-2}, True), (1e-3, {"rtol": 1e-2}, True)])
+@pytest.mark.parametrize(
+    ("delta", "kwargs", "want"), [(1e-9, {}, True), (1e-3, {}, False), (1e-3, {"atol": 1e-2}, True), (1e-3, {"rtol": 1e-2}, True)]
+)
 def test_allclose_has_torchs_tolerances(delta, kwargs, want):
     td = TensorDict(a=torch.ones(2, dtype=torch.float64), b=torch.ones(3, dtype=torch.float64))
     assert td.allclose(td + delta, **kwargs) is want is torch.allclose(td["a"], td["a"] + delta, **kwargs)
@@ -208,7 +210,12 @@ def test_to_dict_is_nested_dicts_that_build_the_tree_again():
 
 def test_to_flat_joins_the_paths():
     td = tree()
-    assert {k: v if k in ("n", "b.s") else v.data_ptr() for k, v in td.to_flat().items()} == {"a": td["a"].data_ptr(), "b.c": td["b", "c"].data_ptr(), "n": 5, "b.s": "x"}
+    assert {k: v if k in ("n", "b.s") else v.data_ptr() for k, v in td.to_flat().items()} == {
+        "a": td["a"].data_ptr(),
+        "b.c": td["b", "c"].data_ptr(),
+        "n": 5,
+        "b.s": "x",
+    }
     assert set(td.to_flat("/")) == {"a", "b/c", "n", "b/s"}
     assert list(td.tie("a").to_flat(sep="::")) == ["a", "b::c", "b::s", "n"]
     tied = TensorDict({"p": td["a"], "q": {"r": td["a"]}}).tie("p", ("q", "r")).to_flat()
@@ -223,7 +230,9 @@ def test_to_flat_refuses_keys_with_the_separator(entries):
 
 
 def test_repr_golden():
-    td = TensorDict({"weight": torch.zeros(3, 10), "in": {"b": torch.zeros(3, dtype=torch.int8), "mode": "train"}, "m": torch.zeros(3, device="meta")}, 3)
+    td = TensorDict(
+        {"weight": torch.zeros(3, 10), "in": {"b": torch.zeros(3, dtype=torch.int8), "mode": "train"}, "m": torch.zeros(3, device="meta")}, 3
+    )
     assert repr(td.tie("weight").set("w2", torch.zeros(3, 10)).tie("weight", "w2")) == (
         "TensorDict(batch_size=(3,),\n"
         "  weight   (3, 10)  float32\n"

@@ -128,7 +128,9 @@ class Sub(torch.Tensor):
     pass
 
 
-@pytest.mark.parametrize("leaf", [torch.nn.Parameter(torch.ones(3, 2)), torch.ones(3, 2).as_subclass(Sub), torch.ones(3, 2, device="meta")], ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize(
+    "leaf", [torch.nn.Parameter(torch.ones(3, 2)), torch.ones(3, 2).as_subclass(Sub), torch.ones(3, 2, device="meta")], ids=lambda t: type(t).__name__
+)
 def test_a_leaf_is_the_very_tensor_given(leaf):
     for td in (TensorDict({"x": leaf}, 3), TensorDict(x=leaf), TensorDict({"n": {"x": leaf}}, 3)["n"], TensorDict({}, 3).set("x", leaf)):
         assert td["x"] is leaf

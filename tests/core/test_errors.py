@@ -21,8 +21,16 @@ def tree():
 
 MISTAKES = {
     # keys
-    "a misspelled key": (lambda: tree()["wieght"], KeyPathError, r"get: no entry 'wieght' \(did you mean 'weight'\?\)[\s\S]*one of 'weight', 'bias', 'layer', 'mode'[\s\S]*td\.get\('wieght'\)"),
-    "a misspelled key below": (lambda: tree()["layer", "scael"], KeyPathError, r"no entry 'layer', 'scael' \(did you mean 'scale'\?\)[\s\S]*at: 'layer'[\s\S]*one of 'weight', 'scale'"),
+    "a misspelled key": (
+        lambda: tree()["wieght"],
+        KeyPathError,
+        r"get: no entry 'wieght' \(did you mean 'weight'\?\)[\s\S]*one of 'weight', 'bias', 'layer', 'mode'[\s\S]*td\.get\('wieght'\)",
+    ),
+    "a misspelled key below": (
+        lambda: tree()["layer", "scael"],
+        KeyPathError,
+        r"no entry 'layer', 'scael' \(did you mean 'scale'\?\)[\s\S]*at: 'layer'[\s\S]*one of 'weight', 'scale'",
+    ),
     "a misspelled node": (lambda: tree()["layr", "scale"], KeyPathError, r"\(did you mean 'layer'\?\)[\s\S]*at: the root"),
     "a key below a leaf": (lambda: tree()["weight", "x"], KeyPathError, r"no entry 'weight', 'x'[\s\S]*a subtree there"),
     "a dotted key": (lambda: tree()["layer.scale"], KeyPathError, r"no entry 'layer\.scale'"),
@@ -44,9 +52,17 @@ MISTAKES = {
     "build with an unhashable key": (lambda: TensorDict([(["a"], ONE)]), KeyPathError, r"a key must be a str[\s\S]*list"),
     "update with an int key": (lambda: tree().update({1: ONE}), KeyPathError, "a key must be a str"),
     # shapes and batch sizes
-    "a leaf that does not fit": (lambda: TensorDict({"n": {"a": torch.ones(2, 3)}}, 3), BatchSizeError, r"at: 'n', 'a'[\s\S]*starts with \(3,\)[\s\S]*got: \(2, 3\)[\s\S]*batch_size=\(\)"),
+    "a leaf that does not fit": (
+        lambda: TensorDict({"n": {"a": torch.ones(2, 3)}}, 3),
+        BatchSizeError,
+        r"at: 'n', 'a'[\s\S]*starts with \(3,\)[\s\S]*got: \(2, 3\)[\s\S]*batch_size=\(\)",
+    ),
     "a number in a batch": (lambda: TensorDict({"a": 1.0}, 3), BatchSizeError, r"'a'[\s\S]*got: \(\)"),
-    "a set that does not fit": (lambda: tree().set("x", torch.ones(4)), BatchSizeError, r"at: 'x'[\s\S]*starts with \(3,\)[\s\S]*got: \(4,\)[\s\S]*with_batch_size"),
+    "a set that does not fit": (
+        lambda: tree().set("x", torch.ones(4)),
+        BatchSizeError,
+        r"at: 'x'[\s\S]*starts with \(3,\)[\s\S]*got: \(4,\)[\s\S]*with_batch_size",
+    ),
     "a set of a number in a batch": (lambda: tree().set("x", 1.0), BatchSizeError, r"set: [\s\S]*'x'[\s\S]*got: \(\)"),
     "a set of an array that does not fit": (lambda: tree().set("x", np.ones(2)), BatchSizeError, r"'x'[\s\S]*got: \(2,\)"),
     "a set of a mapping that does not fit": (lambda: tree().set("x", {"y": torch.ones(2)}), BatchSizeError, r"'x', 'y'[\s\S]*got: \(2,\)"),
@@ -57,7 +73,11 @@ MISTAKES = {
     "a batch size that is a str": (lambda: TensorDict({}, "3"), BatchSizeError, "an int or a sequence of ints"),
     "an index in no batch dims": (lambda: TensorDict(a=ONE)[0], BatchSizeError, r"at most 0 dims[\s\S]*td\['key'\]"),
     # values
-    "a list of numbers": (lambda: TensorDict({"a": [1, 2]}), StructureError, r"can be no entry[\s\S]*at: 'a'[\s\S]*got: list[\s\S]*torch\.tensor\(value\)"),
+    "a list of numbers": (
+        lambda: TensorDict({"a": [1, 2]}),
+        StructureError,
+        r"can be no entry[\s\S]*at: 'a'[\s\S]*got: list[\s\S]*torch\.tensor\(value\)",
+    ),
     "a list of tensors": (lambda: TensorDict({"a": [ONE, ONE]}), StructureError, r"torch\.stack\(value\)"),
     "a tuple of tensors": (lambda: TensorDict({"a": (ONE, ONE)}), StructureError, r"'a'[\s\S]*got: tuple[\s\S]*torch\.stack"),
     "a set of strings": (lambda: TensorDict({"a": {"x"}}), StructureError, r"'a'[\s\S]*tuple\(sorted"),
@@ -76,9 +96,21 @@ MISTAKES = {
     # other trees
     "a dict in a sum": (lambda: tree() + {"a": 1}, StructureError, r"\+: expected another TensorDict[\s\S]*dict"),
     "a map over a dict": (lambda: tree().map(torch.add, {"a": 1}), StructureError, "map: expected another TensorDict"),
-    "a map over other paths": (lambda: tree().map(torch.add, tree().exclude("bias")), StructureError, r"map: the trees have different leaves[\s\S]*only in the first: \('bias',\)"),
-    "a map that gives None": (lambda: tree().map(lambda t: None), StructureError, r"map: the function must return a tensor[\s\S]*'weight'[\s\S]*td\.filter"),
-    "a map that gives None below": (lambda: tree().map_with_path(lambda p, t: t if len(p) == 1 else None), StructureError, r"map_with_path: [\s\S]*'layer', 'weight'"),
+    "a map over other paths": (
+        lambda: tree().map(torch.add, tree().exclude("bias")),
+        StructureError,
+        r"map: the trees have different leaves[\s\S]*only in the first: \('bias',\)",
+    ),
+    "a map that gives None": (
+        lambda: tree().map(lambda t: None),
+        StructureError,
+        r"map: the function must return a tensor[\s\S]*'weight'[\s\S]*td\.filter",
+    ),
+    "a map that gives None below": (
+        lambda: tree().map_with_path(lambda p, t: t if len(p) == 1 else None),
+        StructureError,
+        r"map_with_path: [\s\S]*'layer', 'weight'",
+    ),
     "a map that gives a pair": (lambda: tree().map(lambda t: (t, t)), StructureError, "must return a tensor"),
     # changes and truth
     "an assignment": (lambda: tree().__setitem__("a", 1), ImmutableError, r"td = td\.set\('a', value\)"),

@@ -95,7 +95,13 @@ CASES = [
 
 
 def to_torch(part):
-    return torch.tensor(list(part), dtype=None if len(part) else torch.long) if isinstance(part, list | range) else torch.as_tensor(part) if isinstance(part, np.ndarray | np.generic) else part
+    return (
+        torch.tensor(list(part), dtype=None if len(part) else torch.long)
+        if isinstance(part, list | range)
+        else torch.as_tensor(part)
+        if isinstance(part, np.ndarray | np.generic)
+        else part
+    )
 
 
 def oracle(leaf, index, dims):

@@ -235,7 +235,7 @@ BATCHED = {
     "set": lambda td: td.set("new", torch.ones(2)).set(("in", "new"), torch.zeros(())),
     "reverse order": lambda td: reordered(td) if not td.ties else td,
     "select": lambda td: td.select(*list(td)[:1]),
-    "exclude": lambda td: td.exclude(*list(td)[:1]).set("new", torch.ones(())),
+    "exclude": lambda td: td.exclude(*list(td)[:1]).set("new", torch.ones(td.batch_size)),
     "partition": lambda td: td.partition(lambda path, _: len(path) == 1)[0],
     "stack": lambda td: tdfunc.stack([td, td]),
     "cast": lambda td: td.to(torch.float64),

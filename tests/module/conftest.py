@@ -245,7 +245,7 @@ ZOO = [
     Case("in_closure", lambda: Holder(_closure, lambda kept, x: kept(x)), no_pickle=LAMBDA, no_compile="Dynamo makes no cells"),
     Case("in_weakref", lambda: Holder(lambda m: weakref.ref(m.lin), lambda kept, x: kept()(x)), no_pickle=LAMBDA),
     Case("parameter_in_list", lambda: Holder(lambda m: [m.lin.weight], lambda kept, x: x @ kept[0].T), no_pickle=LAMBDA),
-    Case("slots", Slotted, no_pickle="nn.Module.__setstate__ leaves the slots empty"),
+    Case("slots", Slotted, no_pickle="nn.Module.__setstate__ leaves the slots empty", no_deepcopy="nn.Module.__setstate__ leaves the slots empty"),
     Case("containers", Containers),
     Case("compiled", _compiled, no_pickle="a compiled frame is not pickled"),
     Case("compiled_in_place", _compiled_in_place),
