@@ -31,6 +31,7 @@ _COUNT = len(_STANDARD)
 _HOOKS = tuple(name for name, value in nn.Module().__dict__.items() if type(value) is OrderedDict)
 _FIRST, _LAST = _STANDARD[0], _STANDARD[-1]
 _copy = OrderedDict.copy
+_PLAIN_SIZE = nn.Module.__basicsize__
 _set = object.__setattr__
 
 
@@ -46,34 +47,34 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(name for slots in names for name in ((slots,) if isinstance(slots, str) else slots) if name not in ("__dict__", "__weakref__"))
 
 
-@constant
-def slotted(module: nn.Module) -> tuple[str, ...]:
-    """Return the names of the slots that are filled; only of a class whose instances are larger than a plain module."""
-    if type(module).__basicsize__ == nn.Module.__basicsize__:
-        return ()
+def _filled_slots(module: nn.Module) -> tuple[str, ...]:
     return tuple(name for name in _slots(type(module)) if hasattr(module, name))
 
 
 @constant
-def _traced_names(module: nn.Module, _count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a module's attributes and those to follow, as a constant of the trace; the count is guarded on."""
-    return tuple(module.__dict__), _names(module.__dict__)
+def _traced_names(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a module's attributes, those to follow, and its slots, as a constant of the trace.
+
+    The count of attributes is guarded on.
+    """
+    return tuple(module.__dict__), _names(module.__dict__), _filled_slots(module)
 
 
-def _traced_attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _traced_attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
     mine, theirs = made.__dict__, module.__dict__
-    everything, followed = _traced_names(module, len(theirs))
+    everything, followed, slots = _traced_names(module, len(theirs))
     for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
         mine[name] = theirs[name]
-    return mine, followed
+    return mine, followed, slots
 
 
 @traced_as(_traced_attributes)
-def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
+def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
     """Give a clone its attributes: hooks and flags its own, all else still shared.
 
     Returns:
-        The `__dict__` of the clone, and the names in it that may hold references to follow or state of their own.
+        The `__dict__` of the clone, the names in it that may hold references to follow or state of their own, and the
+        names of the slots to copy.
     """
     theirs = module.__dict__
     mine = theirs.copy()
@@ -87,10 +88,11 @@ def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tupl
     mine["_apply"] = mine["requires_grad_"] = mine["_load_from_state_dict"] = Own(made)
     _set(made, "__dict__", mine)
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
+    slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()
     names = list(theirs)
     if hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST:
-        return mine, _names(theirs)
+        return mine, _names(theirs), slots
     for name in names[_COUNT:]:
         if type(theirs[name]) not in PLAIN:
-            return mine, _names(theirs)
-    return mine, ()
+            return mine, _names(theirs), slots
+    return mine, (), slots

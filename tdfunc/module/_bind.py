@@ -14,7 +14,7 @@ from tdfunc.core import TensorDict
 from tdfunc.structure import KeyPath, Structure, Subtree, constant, empty, traced_as
 
 from . import _problems as problem
-from ._attributes import attributes, slotted
+from ._attributes import attributes
 from ._extract import state_of
 from ._isolate import isolate
 from ._references import Follow
@@ -146,12 +146,11 @@ class _Binding:
             return made
         made = object.__new__(class_of(type(module)))
         self.clones[id(module)] = made
-        mine, names = attributes(module, made)
+        mine, names, slots = attributes(module, made)
         if names:
             self.follow.append((mine, names, place))
-        names = slotted(module)
-        if names:
-            self.slots.append((made, module, names, place))
+        if slots:
+            self.slots.append((made, module, slots, place))
         entries = structure.entries()
         used = 0
         if mine["_parameters"]:

@@ -95,6 +95,8 @@ def _agreed(first: T, other: Any) -> tuple[T, Any]:
     """Return two trees with the batch dims on which both agree; one without leaves agrees to all."""
     if not first._leaves or not other._leaves:
         return first, other
+    if first._structure.first_rank() == other._structure.first_rank() and first._leaves[0].shape == other._leaves[0].shape:
+        return first, other
     ours, theirs = front(first), front(other)
     if ours == theirs:
         return first, other
