@@ -232,7 +232,7 @@ BATCHED = {
     "map": lambda td: td.map(lambda t: t * t),
     "map with path": lambda td: td.map_with_path(lambda path, t: t * len(path)),
     "map to a scalar": lambda td: td.map(lambda t: t.sum()),
-    "set": lambda td: td.set("new", torch.ones(2)).set(("in", "new"), torch.zeros(())),
+    "set": lambda td: td.set("new", torch.ones(*td.batch_size, 2)).set(("in", "new"), torch.zeros(td.batch_size)),
     "reverse order": lambda td: reordered(td) if not td.ties else td,
     "select": lambda td: td.select(*list(td)[:1]),
     "exclude": lambda td: td.exclude(*list(td)[:1]).set("new", torch.ones(td.batch_size)),
@@ -240,8 +240,8 @@ BATCHED = {
     "stack": lambda td: tdfunc.stack([td, td]),
     "cast": lambda td: td.to(torch.float64),
     "zeros": lambda td: td.zeros_like(),
-    "update": lambda td: td.update({"new": torch.ones(3)}),
-    "tie": lambda td: td.set("p", torch.ones(2)).set("q", torch.zeros(2)).tie("p", "q"),
+    "update": lambda td: td.update({"new": torch.ones(*td.batch_size, 3)}),
+    "tie": lambda td: td.set("p", torch.ones(*td.batch_size, 2)).set("q", torch.zeros(*td.batch_size, 2)).tie("p", "q"),
 }
 
 
