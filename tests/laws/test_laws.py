@@ -14,7 +14,6 @@ from torch.utils import _pytree
 import tdfunc
 from tdfunc import TensorDict
 from tdfunc.structure import from_json, to_json
-
 from tests.laws.strategies import FLOATS, assert_same, full_sizes, leaves, nodes, trees, walk
 
 law = settings(deadline=None, derandomize=True, max_examples=80, database=None)
@@ -139,7 +138,17 @@ def reordered(td):
     """Return the tree with the keys of all nodes in the reverse order."""
     if not len(td):
         return td
-    return TensorDict({name: reordered(td[name]) if isinstance(td[name], TensorDict) else tdfunc.static(td[name]) if not isinstance(td[name], torch.Tensor) else td[name] for name in reversed(list(td))}, td.batch_size)
+    return TensorDict(
+        {
+            name: reordered(td[name])
+            if isinstance(td[name], TensorDict)
+            else tdfunc.static(td[name])
+            if not isinstance(td[name], torch.Tensor)
+            else td[name]
+            for name in reversed(list(td))
+        },
+        td.batch_size,
+    )
 
 
 @law
@@ -261,7 +270,11 @@ def test_every_operation_commutes_with_vmap_over_the_first_batch_dim(td, name):
 @given(trees(size=full_sizes), st.data())
 def test_indexing_rows_is_indexing_each_leaf(td, data):
     n = td.batch_size[0]
-    index = data.draw(st.one_of(st.integers(-n, n - 1), st.slices(n), st.lists(st.integers(0, n - 1)), st.lists(st.booleans(), min_size=n, max_size=n).map(torch.tensor)))
+    index = data.draw(
+        st.one_of(
+            st.integers(-n, n - 1), st.slices(n), st.lists(st.integers(0, n - 1)), st.lists(st.booleans(), min_size=n, max_size=n).map(torch.tensor)
+        )
+    )
     if isinstance(index, slice) and index.step is not None and index.step < 0:
         index = slice(index.start, index.stop, -index.step)
     got = td[index]
