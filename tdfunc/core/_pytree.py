@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,18 +15,19 @@ from ._slots import construct
 from ._tensordict import TensorDict
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PathKey:
-    """The key of a leaf in torch's key paths: its whole path, since a TensorDict is flat to a pytree."""
+class PathKey(_pytree.MappingKey[KeyPath, Any]):
+    """The key of a leaf in torch's key paths: its whole path, since a TensorDict is flat to a pytree.
 
-    path: KeyPath
+    A MappingKey, because torch.export takes no keys of other kinds.
+    """
+
+    @property
+    def path(self) -> KeyPath:
+        """The names from the root to the leaf."""
+        return self.key
 
     def __str__(self) -> str:
-        return "".join(f"[{name!r}]" for name in self.path)
-
-    def get(self, parent: Any) -> Any:
-        """Return the leaf."""
-        return parent[self.path]
+        return "".join(f"[{name!r}]" for name in self.key)
 
 
 def _flatten(tree: TensorDict) -> tuple[list[Any], Structure]:
@@ -35,7 +35,8 @@ def _flatten(tree: TensorDict) -> tuple[list[Any], Structure]:
 
 
 def _flatten_with_keys(tree: TensorDict) -> tuple[list[tuple[Any, Any]], Structure]:
-    return [(PathKey(path), leaf) for path, leaf in zip(tree._structure.paths(), tree._leaves, strict=True)], tree._structure
+    keys = [PathKey(path) for path in tree._structure.paths()]
+    return list(zip(keys, tree._leaves, strict=True)), tree._structure
 
 
 def _unflatten(leaves: Iterable[Any], structure: Structure) -> TensorDict:
