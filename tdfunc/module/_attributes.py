@@ -17,6 +17,7 @@ from torch import nn
 from tdfunc.structure import constant, traced_as
 
 from ._own import Own
+from ._traced import traceable
 
 PLAIN = frozenset(
     {
@@ -52,31 +53,41 @@ def _filled_slots(module: nn.Module) -> tuple[str, ...]:
 
 
 @constant
-def _traced_names(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
-    """Return the names of a module's attributes, those to follow, and its slots, as a constant of the trace.
-
-    The count of attributes is guarded on.
-    """
-    return tuple(module.__dict__), _names(module.__dict__), _filled_slots(module)
-
-
-def _traced_attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    mine, theirs = made.__dict__, module.__dict__
-    everything, followed, slots = _traced_names(module, len(theirs))
-    for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
-        mine[name] = theirs[name]
-    return mine, followed, slots
-
-
-@traced_as(_traced_attributes)
-def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """Give a clone its attributes: hooks and flags its own, all else still shared.
+def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
+    """Return, as a constant of the trace, what the clone of a module needs; the count of attributes is guarded on.
 
     Returns:
-        The `__dict__` of the clone, the names in it that may hold references to follow or state of their own, and the
-        names of the slots to copy.
+        The names of its attributes, those to follow, those of its slots, and a tuple that is empty if its class will not do.
+    """
+    plain = ("plain",) if traceable(type(module)) is type(module) else ()
+    return tuple(module.__dict__), _names(module.__dict__), _filled_slots(module), plain
+
+
+_traceable_class = constant(traceable)
+Blank = tuple[nn.Module, dict[str, Any], tuple[str, ...], tuple[str, ...]]
+
+
+def _traced_blank(module: nn.Module) -> Blank:
+    theirs = module.__dict__
+    everything, followed, slots, plain = _plan(module, len(theirs))
+    # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
+    made = object.__new__(type(module) if len(plain) else _traceable_class(type(module)))
+    mine = made.__dict__
+    for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
+        mine[name] = theirs[name]
+    return made, mine, followed, slots
+
+
+@traced_as(_traced_blank)
+def blank(module: nn.Module) -> Blank:
+    """Return a clone that has still the module's own tensors and sub-modules: hooks and flags its own, all else shared.
+
+    Returns:
+        The clone, its `__dict__`, the names in it that may hold references to follow or state of their own, and the names
+        of the slots to copy.
     """
     theirs = module.__dict__
+    made = object.__new__(type(module))
     mine = theirs.copy()
     hooked = False
     for name in _HOOKS:
@@ -91,8 +102,8 @@ def attributes(module: nn.Module, made: nn.Module) -> tuple[dict[str, Any], tupl
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()
     names = list(theirs)
     if hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST:
-        return mine, _names(theirs), slots
+        return made, mine, _names(theirs), slots
     for name in names[_COUNT:]:
         if type(theirs[name]) not in PLAIN:
-            return mine, _names(theirs), slots
-    return mine, (), slots
+            return made, mine, _names(theirs), slots
+    return made, mine, (), slots

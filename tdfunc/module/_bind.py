@@ -14,11 +14,10 @@ from tdfunc.core import TensorDict
 from tdfunc.structure import KeyPath, Structure, Subtree, constant, empty, traced_as
 
 from . import _problems as problem
-from ._attributes import attributes
+from ._attributes import blank
 from ._extract import state_of
 from ._isolate import isolate
 from ._references import Follow
-from ._traced import class_of
 from ._unwrap import unwrap
 
 M = TypeVar("M", bound=nn.Module)
@@ -144,9 +143,8 @@ class _Binding:
         if made is not None:
             self.check_shared(module, leaves, structure, place)
             return made
-        made = object.__new__(class_of(type(module)))
+        made, mine, names, slots = blank(module)
         self.clones[id(module)] = made
-        mine, names, slots = attributes(module, made)
         if names:
             self.follow.append((mine, names, place))
         if slots:

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tdfunc.structure import constant, traced_as
-
 _BUILDERS = frozenset({"__init__", "__setstate__", "__getstate__", "reset_parameters", "extra_repr", "__init_subclass__"})
 _subclasses: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
 
 
-def _traceable(cls: type[nn.Module]) -> type[nn.Module]:
+def traceable(cls: type[nn.Module]) -> type[nn.Module]:
     """Return a class whose `self.n = self.n + 1` Dynamo traces; the class itself if its methods assign nothing.
 
     On a module that was made inside the trace, Dynamo follows `nn.Module.__setattr__` into `inspect.signature` and gives
@@ -29,8 +27,6 @@ def _traceable(cls: type[nn.Module]) -> type[nn.Module]:
         found = _subclasses[cls] = _subclass(cls, guarded) if guarded or _assigns(cls) else cls
     return found
 
-
-_constant_class = constant(_traceable)
 
 _MODES: dict[type, Callable[[], Any]] = {
     torch.no_grad: lambda: torch.no_grad(),  # noqa: PLW0108 - Dynamo follows a function, not the class in a cell
@@ -62,25 +58,6 @@ def _within(mode: Callable[[], Any], fn: Callable[..., Any]) -> Callable[..., An
             return fn(*args, **kwargs)
 
     return call
-
-
-@constant
-def _plain(cls: type[nn.Module]) -> tuple[str, ...]:
-    """Return a tuple that is empty if a class needs a subclass: a constant that Dynamo unpacks."""
-    return ("plain",) if _traceable(cls) is cls else ()
-
-
-def _traced_class_of(cls: type[nn.Module]) -> Any:
-    # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
-    for _ in _plain(cls):
-        return cls
-    return _constant_class(cls)
-
-
-@traced_as(_traced_class_of)
-def class_of(cls: type[nn.Module]) -> Any:
-    """Return the class for clones of modules of a class."""
-    return cls
 
 
 def _assigns(cls: type[nn.Module]) -> bool:
