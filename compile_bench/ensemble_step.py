@@ -6,6 +6,7 @@ form, and a loop over stateful modules with torch.optim.Adam(foreach=True).
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 import warnings
@@ -116,6 +117,7 @@ def trace_seconds(form: Callable[..., Any], n: int, width: int, x: torch.Tensor,
     torch._dynamo.reset()
     step, state = form(members(n, width))
     compiled = torch.compile(step, fullgraph=True, backend="eager")
+    gc.collect()  # what the last form left is not this one's to clean up
     start = time.perf_counter()
     compiled(*state, x, y)
     return time.perf_counter() - start
@@ -158,7 +160,7 @@ def compare(n: int = MEMBERS, width: int = 128, blocks: int = 15) -> dict[str, f
         for name, run in runs.items():
             times[name].append(block(run, repeats[name]))
     ratio = {name: statistics.median(a / b for a, b in zip(times["tdfunc"], column)) for name, column in times.items()}
-    traces = {name: statistics.median(trace_seconds(form, n, width, x, y) for _ in range(3)) for name, form in forms.items() if name != "loop"}
+    traces = {name: statistics.median(trace_seconds(form, n, width, x, y) for _ in range(5)) for name, form in forms.items() if name != "loop"}
     row = "  ".join(f"{name} {statistics.median(column) * 1e3:7.3f} ms" for name, column in times.items())
     print(f"members {n:3d} width {width:4d}: {row}")
     print(

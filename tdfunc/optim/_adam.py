@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, check_number, componentwise, init_state, is_trained, leaves_of, next_state, rate, spread
+from ._base import LearningRate, Optimizer, check_number, componentwise, gradients_of, init_state, is_trained, next_state, rate, spread, state_leaves
 
 
 def adam(
@@ -129,8 +129,8 @@ def _adam(  # noqa: PLR0917 - the arguments of adam and adamw, in their order
         sizes = spread(size / _correction(beta1, count), params)
         roots = spread(_correction(beta2, count).sqrt(), params)
         keeps = spread(1 - size * weight_decay, params) if decoupled else sizes
-        old = zip(*[leaves_of(params, state[name], "the state") for name in moments], strict=True)
-        gradients = leaves_of(params, grads, "the gradients")
+        old = zip(*state_leaves(params, state, *moments), strict=True)
+        gradients = gradients_of(params, grads)
         new: list[Tensor] = []
         columns: dict[str, list[Tensor]] = {name: [] for name in moments}
         for leaf, g, factors, before in zip(params._leaves, gradients, zip(sizes, roots, keeps, strict=True), old, strict=True):

@@ -91,21 +91,39 @@ def spread(value: float | Tensor, params: TensorDict) -> list[Any]:
     return values
 
 
-def leaves_of(params: TensorDict, other: Any, what: str) -> tuple[Tensor, ...]:
-    """Return the leaves of gradients or of a part of the state, in the order of the parameters."""
-    leaves = ops.aligned(params, other, f"optim: {what}")
-    if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in params._leaves]:
-        wrong = [
-            f"{show_path(path)}: {tuple(leaf.shape)} for {tuple(param.shape)}"
-            for path, leaf, param in zip(params._structure.paths(), leaves, params._leaves, strict=True)
-            if leaf.shape != param.shape
-        ]
-        raise StructureError(
-            describe(
-                f"optim: {what} have other shapes than the parameters", at="; ".join(wrong), expected="the same shapes", fix="grad(loss)(params)"
-            )
-        )
+def gradients_of(params: TensorDict, grads: Any) -> tuple[Tensor, ...]:
+    """Return the leaves of the gradients in the order of the parameters; their shapes must agree, or they would broadcast."""
+    leaves = ops.aligned(params, grads, "optim: the gradients")
+    for leaf, param in zip(leaves, params._leaves, strict=True):
+        if leaf.shape != param.shape:
+            raise _wrong_shapes(params, leaves)
     return leaves
+
+
+def _wrong_shapes(params: TensorDict, leaves: tuple[Tensor, ...]) -> StructureError:
+    wrong = [
+        f"{show_path(path)}: {tuple(leaf.shape)} for {tuple(param.shape)}"
+        for path, leaf, param in zip(params._structure.paths(), leaves, params._leaves, strict=True)
+        if leaf.shape != param.shape
+    ]
+    return StructureError(
+        describe(
+            "optim: the gradients have other shapes than the parameters", at="; ".join(wrong), expected="the same shapes", fix="grad(loss)(params)"
+        )
+    )
+
+
+def state_leaves(params: TensorDict, state: TensorDict, *names: str) -> list[tuple[Tensor, ...]]:
+    """Return the leaves of the trees in a state, in the order of the parameters."""
+    if _state_structure(params, names) is state._structure:
+        n, leaves = len(params._leaves), state._leaves
+        return [leaves[1 + k * n : 1 + (k + 1) * n] for k in range(len(names))]
+    return [ops.aligned(params, state[name], "optim: the state") for name in names]
+
+
+def _state_structure(params: TensorDict, names: tuple[str, ...]) -> Any:
+    """Return the structure that `init_state` gives."""
+    return empty().compose(("step", *names), (0, *[(params._structure, 0)] * len(names)))
 
 
 Update: TypeAlias = Callable[[Tensor, "tuple[Tensor, ...]", "tuple[Any, ...]"], "tuple[Tensor, tuple[Tensor, ...]]"]
@@ -135,11 +153,9 @@ def is_trained(leaf: Tensor) -> bool:
 
 def next_state(params: TensorDict, state: TensorDict, count: Tensor, columns: dict[str, list[Tensor]]) -> TensorDict:
     """Return the state with a new step count and new trees, given as their leaves in the order of the parameters."""
-    inner = params._structure
-    names = ("step", *columns)
-    if empty().compose(names, (0, *[(inner, 0)] * len(columns))) is state._structure:  # as `init_state` made it
+    if _state_structure(params, tuple(columns)) is state._structure:
         return state._rebuild((count, *[leaf for column in columns.values() for leaf in column]), state._structure)
     state = state.set("step", count)
     for name, column in columns.items():
-        state = state.set(name, params._rebuild(tuple(column), inner))
+        state = state.set(name, params._rebuild(tuple(column), params._structure))
     return state

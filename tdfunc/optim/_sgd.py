@@ -10,7 +10,7 @@ from torch import Tensor
 from tdfunc._errors import StructureError, describe
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, check_number, init_state, is_trained, leaves_of, next_state, rate, spread
+from ._base import LearningRate, Optimizer, check_number, gradients_of, init_state, is_trained, next_state, rate, spread, state_leaves
 
 
 def sgd(
@@ -68,8 +68,8 @@ def sgd(
         sizes = spread(rate(lr, count), params)
         # The first step takes the whole gradient; float64, as all factors are.
         shares = spread(1 - dampening * (count > 0).to(torch.float64) if momentum and dampening else 1.0, params)
-        gradients = leaves_of(params, grads, "the gradients")
-        old = leaves_of(params, state["momentum_buffer"], "the state") if momentum else gradients
+        gradients = gradients_of(params, grads)
+        old = state_leaves(params, state, "momentum_buffer")[0] if momentum else gradients
         new: list[Tensor] = []
         buffers: list[Tensor] = []
         for leaf, g, size, share, before in zip(params._leaves, gradients, sizes, shares, old, strict=True):
