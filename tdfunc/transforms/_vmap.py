@@ -84,17 +84,40 @@ def _refuse_tensors(kwargs: dict[str, Any]) -> None:
             )
 
 
-def _flat_arguments(args: tuple[Any, ...], in_dims: Any) -> tuple[list[Any], tuple[Any, ...], Rebuild] | None:
-    """Return the leaves of all arguments with their dims; None where torch has to look, be it to say what is wrong."""
+def _flat_arguments(args: tuple[Any, ...], in_dims: Any) -> tuple[list[Any], Any, Rebuild] | None:
+    """Return the mapped leaves of all arguments, their dims, and the function that puts such leaves among the shared ones.
+
+    None where torch has to look, be it to say what is wrong.
+    """
     per_argument = (in_dims,) * len(args) if isinstance(in_dims, int) else in_dims
-    if not isinstance(per_argument, tuple | list) or len(per_argument) != len(args) or not args:
+    if not isinstance(per_argument, tuple | list) or len(per_argument) != len(args):
         return None
-    leaves, rebuild = flatten(args)
-    dims: list[Any] = []
+    leaves: list[Any] = []
+    dims: list[int] = []
+    parts: list[tuple[Any, int, Rebuild]] = []  # a shared argument as it is, or how many of the mapped leaves are its own
     for argument, dim in zip(args, per_argument, strict=True):
-        if dim is not None and not isinstance(dim, int):  # pyright: ignore[reportUnnecessaryComparison]
+        if dim is None:  # pyright: ignore[reportUnnecessaryComparison]
+            parts.append((argument, 0, _no_rebuild))
+            continue
+        found, rebuild = flatten(argument)
+        if not isinstance(dim, int) or not all(isinstance(leaf, Tensor) for leaf in found):
             return None
-        dims += [dim] * len(flatten(argument)[0])
-    if any(dim is not None and not isinstance(leaf, Tensor) for leaf, dim in zip(leaves, dims, strict=True)):
+        parts.append((None, len(found), rebuild))
+        leaves += found
+        dims += [dim] * len(found)
+    if not leaves:
         return None
-    return (leaves, tuple(dims), rebuild) if any(dim is not None for dim in dims) else None
+
+    def arguments(leaves: list[Any]) -> list[Any]:
+        built: list[Any] = []
+        start = 0
+        for shared, count, rebuild in parts:
+            built.append(shared if rebuild is _no_rebuild else rebuild(leaves[start : start + count]))
+            start += count
+        return built
+
+    return leaves, dims[0] if len(set(dims)) == 1 else tuple(dims), arguments
+
+
+def _no_rebuild(_leaves: list[Any]) -> Any:
+    """Mark an argument that all share."""
