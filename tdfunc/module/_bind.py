@@ -121,6 +121,15 @@ def _path(place: Place) -> KeyPath:
     return () if place is None else (*_path(place[0]), place[1])
 
 
+def _paths(module: nn.Module, tensor: Tensor) -> list[KeyPath]:
+    """Return all paths of a tensor of a module."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return [tuple([part for part in name.split(".") if part != "_orig_mod"]) for name, known in named if known is tensor]
+
+
+_size = Tensor.size
+
+
 class _Binding:
     """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
 
@@ -151,12 +160,23 @@ class _Binding:
             self.slots.append((made, module, slots, place))
         entries = structure.entries()
         used = 0
-        if mine["_parameters"]:
-            used += self.parameters(mine, leaves, entries, place)
+        bound: dict[str, Any] = {}
+        params = mine["_parameters"]
+        for name, old in params.items():
+            at = entries.get(name)
+            if type(at) is int and old is not None:  # a Linear without bias has a place for one, and takes none
+                bound[name] = leaves[at]
+                used += 1
+            else:
+                bound[name] = old
+        if used == len(params):
+            self.old += params.values()
+            self.new += bound.values()
         else:
-            mine["_parameters"] = {}
+            self.some_parameters(params, bound, entries, place)
+        mine["_parameters"] = bound
         if mine["_buffers"]:
-            used += self.buffers(mine, leaves, entries, place)
+            used += self.buffers(mine, leaves, entries)
         else:
             mine["_buffers"] = {}
         if mine["_modules"]:
@@ -167,28 +187,18 @@ class _Binding:
             self.unknown(mine, structure, place)
         return made
 
-    def parameters(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any], place: Place) -> int:
-        """Put the given tensors in the place of the parameters, and return how many entries that were."""
-        used = 0
-        bound: dict[str, Any] = {}
-        for name, old in mine["_parameters"].items():
-            at = entries.get(name)
-            if old is None:  # registered, but there is none: a Linear without bias takes none
-                bound[name] = None
-            elif type(at) is int:
-                used += 1
-                bound[name] = new = leaves[at]
-                if new.shape != old.shape:
-                    self.problems.append(problem.wrong_shape("bind", _path((place, name)), old, new))
+    def some_parameters(self, params: dict[str, Any], bound: dict[str, Any], entries: dict[str, Any], place: Place) -> None:
+        """Note which parameters of a module were given, and which were not."""
+        for name, old in params.items():
+            if old is None:
+                continue
+            if type(entries.get(name)) is int:
                 self.old.append(old)
-                self.new.append(new)
+                self.new.append(bound[name])
             else:
-                bound[name] = old
                 self.missing.append((bound, name, old, (place, name)))
-        mine["_parameters"] = bound
-        return used
 
-    def buffers(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any], place: Place) -> int:
+    def buffers(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any]) -> int:
         """Put copies of the given or the module's own buffers in place, and return how many were given."""
         used = 0
         bound: dict[str, Any] = {}
@@ -199,8 +209,6 @@ class _Binding:
                 used += 1
                 new = leaves[at]
                 if old is not None:
-                    if new.shape != old.shape:
-                        self.problems.append(problem.wrong_shape("bind", _path((place, name)), old, new))
                     self.old.append(old)
                     self.new.append(new)
             bound[name] = None if new is None else self.isolate(old, new)
@@ -243,6 +251,8 @@ class _Binding:
 
     def finish(self, module: nn.Module) -> None:
         """Fill what was not given, point stray references at the clones, and raise if anything is wrong."""
+        if [*map(_size, self.new)] != [*map(_size, self.old)]:
+            self.wrong_shapes(module)
         self.check_ties(module)
         given = self.given() if self.missing or self.follow or self.slots else {}
         for bound, name, old, place in self.missing:
@@ -265,6 +275,12 @@ class _Binding:
         """Return what was given for each tensor of the module, by identity."""
         return {id(old): new for old, new in zip(self.old, self.new, strict=True)}
 
+    def wrong_shapes(self, module: nn.Module) -> None:
+        """Note the tensors of another shape than the module's."""
+        for old, new in zip(self.old, self.new, strict=True):
+            if old.shape != new.shape:
+                self.problems.append(problem.wrong_shape("bind", _paths(module, old)[0], old, new))
+
     def check_ties(self, module: nn.Module) -> None:
         """Note a problem where one tensor of the module, reached under several names, was given several values."""
         if len({id(old) for old in self.old}) == len(self.old):
@@ -272,8 +288,7 @@ class _Binding:
         first: dict[int, Tensor] = {}
         for old, new in zip(self.old, self.new, strict=True):
             if first.setdefault(id(old), new) is not new:
-                named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-                self.problems.append(problem.torn_tie("bind", [tuple(name.split(".")) for name, tensor in named if tensor is old]))
+                self.problems.append(problem.torn_tie("bind", _paths(module, old)))
 
     def check_shared(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> None:
         """Take note of what is given for a module that is reached a second time."""

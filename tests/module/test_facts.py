@@ -172,3 +172,13 @@ def test_torch_methods_that_write_change_the_bound_one_at_most(op, snapshot):
     WRITES[op](bind(module, state))
     assert facts() == leaves
     assert snapshot(module) == before
+
+
+def test_the_modules_own_parameters_may_be_given_in_part():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    own = params_of(module, detach=False)
+    bound = bind(module, own.exclude(("1", "bias")), strict=False)
+    assert all(ours is theirs for ours, theirs in zip(bound._modules["0"]._parameters.values(), module[0].parameters(), strict=True))
+    with pytest.raises(KeyError, match=r"missing parameter\n  at: '1', 'bias'") as caught:
+        bind(module, own.exclude(("1", "bias")))
+    assert "problems" not in str(caught.value)
