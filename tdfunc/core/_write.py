@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tdfunc import ops
 from tdfunc._errors import TdfuncError
-from tdfunc.structure import KeyPath, Static, as_path
+from tdfunc.structure import KeyPath, Static, Subtree, as_path
 
 from ._build import TENSORS, build, read, together
 from ._slots import Slots, construct
@@ -71,8 +71,24 @@ def pop(tree: Any, key: Any, default: tuple[Any, ...]) -> tuple[Any, Any]:
 
 def update(tree: Any, other: Any = (), /, **entries: Any) -> Any:
     """Return the tree with all entries of a tree or a mapping, and those given by keyword."""
-    if entries or not isinstance(other, Slots):
-        leaves, structure = build(other, tuple(ops.batch_size(tree)), entries)
-        other = construct(type(tree), leaves, structure)
-    grown: Any = other
-    return ops.update(tree, grown)
+    if isinstance(other, Slots) and not entries:
+        grown: Any = other
+        return ops.update(tree, grown)
+    built = build(other, tuple(ops.batch_size(tree)), entries)  # tells all that is wrong
+    new = construct(type(tree), *built)
+    # What goes into a node with more batch dims has them too: by itself, a mapping does not say so.
+    return _set_all(tree, new, ()) if tree._structure.extras() else ops.update(tree, new)
+
+
+def _set_all(tree: Any, new: Any, at: KeyPath) -> Any:
+    """Return the tree with the entries of another set one by one, whatever stands in the way of one gone."""
+    for name, value in new.items():
+        path = (*at, name)
+        for n in range(1, len(path)):
+            if tree._structure.find(path[:n]) is not None and type(tree._structure.find(path[:n])) is not Subtree:
+                tree = ops.exclude(tree, (path[:n],))
+        if isinstance(value, Slots) and type(tree._structure.find(path)) is Subtree:
+            tree = _set_all(tree, value, path)
+        else:
+            tree = set_entry(tree, path, value)
+    return tree
