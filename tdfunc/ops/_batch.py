@@ -128,7 +128,7 @@ def _with_extras(tree: TensorTree, shapes: list[torch.Size], ranks: tuple[int, .
 
 def _kept(size: tuple[int, ...], shapes: Sequence[tuple[int, ...]]) -> int:
     n = len(size)
-    for shape in set(shapes) if n else ():
+    for shape in shapes if n else ():  # no set of them: a hash would make a symbolic size a number
         while n and shape[:n] != size[:n]:
             n -= 1
     return n

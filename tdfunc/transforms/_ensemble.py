@@ -123,6 +123,10 @@ def init_ensemble(factory: Callable[[], nn.Module], n: int, *, seed: int | None 
     """
     if n < 1:
         raise StructureError(describe("init_ensemble: an ensemble has members", expected="n >= 1", got=n, fix="init_ensemble(factory, 1)"))
+    if isinstance(factory, nn.Module):
+        raise StructureError(
+            describe("init_ensemble: expected a factory", got=f"a module, {type(factory).__name__}", fix="init_ensemble(lambda: Net(...), n)")
+        )
     with _forked():
         source = torch.Generator()
         source.seed() if seed is None else source.manual_seed(seed)
@@ -130,9 +134,32 @@ def init_ensemble(factory: Callable[[], nn.Module], n: int, *, seed: int | None 
         params, buffers = _first(params_of(skeleton), n), _first(buffers_of(skeleton), n)
         for i in range(1, n):
             member = _make(factory, source)
+            if member is skeleton:
+                raise StructureError(
+                    describe(
+                        "init_ensemble: the factory gave the same module twice",
+                        expected="a new module at each call",
+                        got=f"one {type(member).__name__}",
+                        fix="init_ensemble(lambda: Net(...), n)",
+                    )
+                )
             _fill(params, params_of(member), i)
             _fill(buffers, buffers_of(member), i)
-    return skeleton.to("meta"), params, buffers
+    return _on_meta(skeleton), params, buffers
+
+
+def _on_meta(module: nn.Module) -> nn.Module:
+    """Return a copy of a module on the meta device; the module stays: it may be somebody's."""
+    copy = bind(module, strict=False)
+    moved: dict[int, torch.Tensor] = {}  # a tensor under several names stays one
+    for part in copy.modules():
+        for name, param in part._parameters.items():
+            if param is not None:
+                part._parameters[name] = moved.setdefault(id(param), nn.Parameter(param.detach().to("meta"), param.requires_grad))  # type: ignore[assignment]
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = moved.setdefault(id(buffer), buffer.to("meta"))
+    return copy
 
 
 @contextlib.contextmanager

@@ -203,3 +203,11 @@ def test_the_step_of_an_ensemble_is_one_graph_with_inductor():
         torch.testing.assert_close(value, want)
     assert all(a.allclose(b, rtol=1e-9, atol=1e-10) for a, b in zip(ours, theirs))
     assert len(graphs) == 1
+
+
+def test_map_keeps_the_batch_size_symbolic():
+    compiled, counter = counted(lambda td: td.map(lambda leaf: leaf * 2), dynamic=True)
+    for n in (4, 5, 6, 9, 12):
+        td = TensorDict({"a": torch.randn(n, 3)}, n)
+        assert compiled(td).equal(td * 2)
+    assert counter.frame_count == 1

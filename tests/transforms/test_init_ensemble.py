@@ -180,3 +180,17 @@ def test_it_is_refused_with_a_fix(name):
         call()
     assert "fix: " in str(caught.value)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_is_no_factory_of_new_modules_is_refused_and_stays_where_it_is():
+    made = nn.Linear(3, 3)
+    before = made.weight.detach().clone()
+    with pytest.raises(StructureError, match="expected a factory"):
+        init_ensemble(made, 2)
+    with pytest.raises(StructureError, match="the same module twice"):
+        init_ensemble(lambda: made, 2)
+    skeleton, _, _ = init_ensemble(lambda: made, 1)
+    assert isinstance(skeleton.weight, nn.Parameter)
+    assert skeleton.weight.is_meta
+    assert made.weight.device.type == "cpu"
+    assert torch.equal(made.weight, before)
