@@ -38,6 +38,8 @@ class Follow:
         """Return an attribute of a module for its clone: references followed, containers and tensors not shared."""
         if path[-1] == "_compiled_call_impl":  # `m.compile()`: it would run the original; the clone is called as it is
             return None
+        if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+            derived(self, value, path)
         return self._item(value, path)
 
     def _value(self, value: Any, path: KeyPath) -> Any:
@@ -174,6 +176,38 @@ def _traced_leads(follow: Follow, fn: Any) -> bool:
 def leads(follow: Follow, fn: Any) -> bool:
     """Say whether a function leads to a module or a replaced tensor of the tree."""
     return leads_to(fn, follow._clones.keys() | follow._given.keys())
+
+
+def _traced_derived(_follow: Follow, _value: Tensor, _path: KeyPath) -> None:
+    """In a trace, `rehearse` has looked already."""
+
+
+@traced_as(_traced_derived)
+def derived(follow: Follow, value: Tensor, path: KeyPath) -> None:
+    """Raise if a tensor attribute is a view of a parameter: the clone would go on with the original's values."""
+    storage = _storage(value)
+    if storage is None:
+        return
+    for name, param in follow.root.named_parameters():
+        # `nn.utils.spectral_norm` keeps the parameter as `weight_orig` and computes `weight` before each call.
+        if _storage(param) == storage and tuple(name.split(".")) != (*path[:-1], f"{path[-1]}_orig"):
+            raise BindError(
+                describe(
+                    "bind: an attribute is a view of a parameter, and would keep the original's values",
+                    at=show_path(path),
+                    expected="the view taken in forward, where it is one of what is bound",
+                    got=f"a tensor that shares storage with {show_path(tuple(name.split('.')))}",
+                    fix=f"take it from the parameter in forward, or clear it before bind: module.{'.'.join(path)} = None",
+                )
+            )
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """Return what tells a storage; None where there is none to share, be it empty, on meta or inside a transform."""
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (RuntimeError, NotImplementedError):
+        return None
 
 
 def _traced_hides(_follow: Follow, _value: Any) -> bool:

@@ -266,3 +266,32 @@ def test_two_names_of_one_list_stay_one_list():
     bound = bind(module, params_of(module))
     assert bound.again is bound.kept
     assert bound.kept is not module.kept
+
+
+class Cached(nn.Module):
+    """A module that keeps what it computed of its weight."""
+
+    def __init__(self, view):
+        super().__init__()
+        self.lin, self.view, self.cache = nn.Linear(3, 3), view, None
+
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = self.view(self.lin.weight)
+        return x @ self.cache
+
+
+VIEWS = {"transpose": lambda w: w.T, "data": lambda w: w.data, "detached": lambda w: w.detach(), "slice": lambda w: w[:, :3]}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_cached_view_of_a_parameter_is_refused_and_none_is_needed(view):
+    module, x = Cached(view), torch.ones(1, 3)
+    zeros = params_of(module).map(torch.zeros_like)
+    assert (bind(module, zeros)(x) == 0).all()
+    assert module.cache is None
+    module(x)
+    with pytest.raises(BindError, match=r"view of a parameter[\s\S]*'cache'[\s\S]*'lin', 'weight'[\s\S]*fix: "):
+        bind(module, zeros)
+    with pytest.raises(Exception, match="view of a parameter"):
+        torch.compile(lambda p: bind(module, p)(x), fullgraph=True, backend="eager")(zeros)
