@@ -20,6 +20,7 @@ def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
             break
     entry = structure.find(path[:depth]) if depth else None
     names = list(structure.entries() if not depth else getattr(getattr(entry, "structure", None), "entries", dict)())
+    dotted = _split(structure, path)
     shown = ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
     return KeyPathError(
         describe(
@@ -27,9 +28,17 @@ def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
             at=show_path(path[:depth]),
             expected=f"one of {shown}" if names else "a subtree there",
             got=repr(path[depth]),
-            fix=f"td.get({path if len(path) > 1 else path[0]!r}) gives None for what is missing",  # pyright: ignore[reportGeneralTypeIssues] - a path is never empty
+            fix=f"td[{show_path(dotted)}], one name per level"
+            if dotted
+            else f"td.get({path if len(path) > 1 else path[0]!r}) gives None for what is missing",  # pyright: ignore[reportGeneralTypeIssues] - a path is never empty
         )
     )
+
+
+def _split(structure: Any, path: KeyPath) -> KeyPath:
+    """Return the path that is meant by names joined with dots, as in a state dict; the empty one if there is none."""
+    parts = tuple([part for name in path for part in name.split(".")])
+    return parts if len(parts) > len(path) and all(parts) and structure.find(parts) is not None else ()
 
 
 def _picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:

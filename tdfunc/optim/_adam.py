@@ -10,7 +10,20 @@ from torch import Tensor
 
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, check_number, componentwise, gradients_of, init_state, is_trained, next_state, rate, spread, state_leaves
+from ._base import (
+    LearningRate,
+    Optimizer,
+    check_number,
+    componentwise,
+    count_of,
+    gradients_of,
+    init_state,
+    is_trained,
+    next_state,
+    rate,
+    spread,
+    state_leaves,
+)
 
 
 def adam(
@@ -124,8 +137,8 @@ def _adam(  # noqa: PLR0917 - the arguments of adam and adamw, in their order
         return init_state(params, *moments)
 
     def step(params: TensorDict, grads: TensorDict, state: TensorDict) -> tuple[TensorDict, TensorDict]:
-        count = state["step"] + 1
-        size: Any = rate(lr, state["step"])
+        before = count_of(params, grads, state)
+        count, size = before + 1, rate(lr, before)
         sizes = spread(size / _correction(beta1, count), params)
         roots = spread(_correction(beta2, count).sqrt(), params)
         keeps = spread(1 - size * weight_decay, params) if decoupled else sizes

@@ -41,7 +41,13 @@ class Optimizer(NamedTuple):
 
 
 def check_number(name: str, value: Any, *, low: float = 0.0, high: float = math.inf) -> None:
-    """Raise if a hyper-parameter is a number out of range; tensors and functions are not looked into."""
+    """Raise if a hyper-parameter is no number, or one out of range; tensors and functions are not looked into."""
+    if not (isinstance(value, int | float | Tensor) or callable(value) or hasattr(value, "__float__")):
+        raise StructureError(
+            describe(
+                f"optim: {name} is no number", expected="a number or a tensor", got=f"{value!r} of type {type(value).__name__}", fix=f"{name}=0.1"
+            )
+        )
     if isinstance(value, int | float) and not low <= value < high:
         raise StructureError(
             describe(
@@ -66,6 +72,26 @@ def init_state(params: TensorDict, *names: str) -> TensorDict:
     for name in names:
         state = state.set(name, params.zeros_like())
     return state
+
+
+def count_of(params: Any, grads: Any, state: Any) -> Tensor:
+    """Return the step count of a state; raise if the arguments of a step are not the three trees it takes, in their order."""
+    if not (isinstance(params, TensorDict) and isinstance(grads, TensorDict) and isinstance(state, TensorDict)) or "step" not in state:
+        raise _wrong_step(params, grads, state)
+    return state["step"]
+
+
+def _wrong_step(*given: Any) -> StructureError:
+    """Return the error for arguments of a step that are no trees, or whose last one is no state."""
+    trees = all(isinstance(tree, TensorDict) for tree in given)
+    return StructureError(
+        describe(
+            "optim: the state has no step count" if trees else "optim: step takes three TensorDicts",
+            expected="step(params, grads, state), with what opt.init(params) gave as state",
+            got=f"a state with the keys {list(given[2])}" if trees else ", ".join(type(tree).__name__ for tree in given),
+            fix="step(params, grads, state), in this order" if trees else "params_of(model), grad(loss)(params), opt.init(params)",
+        )
+    )
 
 
 def rate(lr: LearningRate, step: Tensor) -> float | Tensor:

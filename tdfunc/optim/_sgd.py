@@ -10,7 +10,7 @@ from torch import Tensor
 from tdfunc._errors import StructureError, describe
 from tdfunc.core import TensorDict
 
-from ._base import LearningRate, Optimizer, check_number, gradients_of, init_state, is_trained, next_state, rate, spread, state_leaves
+from ._base import LearningRate, Optimizer, check_number, count_of, gradients_of, init_state, is_trained, next_state, rate, spread, state_leaves
 
 
 def sgd(
@@ -64,7 +64,7 @@ def sgd(
         return init_state(params, *(["momentum_buffer"] if momentum else []))
 
     def step(params: TensorDict, grads: TensorDict, state: TensorDict) -> tuple[TensorDict, TensorDict]:
-        count = state["step"]
+        count = count_of(params, grads, state)
         sizes = spread(rate(lr, count), params)
         # The first step takes the whole gradient; float64, as all factors are.
         shares = spread(1 - dampening * (count > 0).to(torch.float64) if momentum and dampening else 1.0, params)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tdfunc._errors import StructureError, describe
 from tdfunc.structure import named_after, whole
@@ -107,12 +107,13 @@ def _argument(args: tuple[Any, ...], n: int) -> Any:
 def _differentiable(leaves: list[Any]) -> list[int]:
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())]
     if leaves and not at:
+        module = any(isinstance(leaf, nn.Module) for leaf in leaves)
         raise StructureError(
             describe(
                 "grad: nothing to differentiate with respect to",
                 expected="at least one float or complex leaf",
                 got=sorted({str(leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves}),
-                fix="td.to(torch.float32), or another argnums",
+                fix="grad(fn)(params_of(module))" if module else "td.to(torch.float32), or another argnums",
             )
         )
     return at

@@ -234,7 +234,12 @@ REFUSED = {
     "init of a dict": (lambda: optim.sgd(0.1).init({"w": torch.ones(1)}), r"init takes a TensorDict"),
     "missing gradient": (lambda: step_with(grads=lambda g: g.exclude("w")), r"optim: the gradients: the trees have different leaves.*'w'"),
     "more gradients": (lambda: step_with(grads=lambda g: g.set(("deep", "x"), 1.0)), r"the gradients.*'deep', 'x'"),
-    "gradients of no tree": (lambda: step_with(grads=lambda g: [1]), r"the gradients: expected another TensorDict\n  got: list"),
+    "gradients of no tree": (lambda: step_with(grads=lambda g: [1]), r"step takes three TensorDicts.*got: TensorDict, list, TensorDict"),
+    "step of a module": (lambda: optim.sgd(0.1).step(nn.Linear(1, 1), tree(), optim.sgd(0.1).init(tree())), r"got: Linear, TensorDict, TensorDict"),
+    "no state": (lambda: step_with(state=lambda s: None), r"got: TensorDict, TensorDict, NoneType"),
+    "swapped": (lambda: step_with(lambda g: optim.adam().init(tree()), lambda s: tree()), r"no step count.*keys \['w', 'deep'\].*in this order"),
+    "lr of text": (lambda: optim.adam("1e-3"), r"lr is no number.*got: '1e-3' of type str"),
+    "lr None": (lambda: optim.sgd(None), r"lr is no number.*NoneType"),
     "another state": (lambda: step_with(state=lambda s: s.exclude(("exp_avg", "w"))), r"optim: the state.*'w'"),
     "gradients untied": (
         lambda: optim.sgd(0.1).step(*[t := TensorDict(a=1.0, b=1.0).tie("a", "b"), t.untie("a", "b")], optim.sgd(0.1).init(t)),

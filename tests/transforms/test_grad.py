@@ -192,6 +192,7 @@ REFUSED = {
     "negative argnums": (lambda: grad(loss, -3)(tree(), 1.0), r"argnums names no argument"),
     "by keyword": (lambda: grad(loss)(p=tree()), r"fix: pass the argument by position"),
     "one of two": (lambda: grad(loss, (0, 5))(tree(), 1.0), r"got: 5"),
+    "a module": (lambda: grad(lambda m: m.weight.sum())(nn.Linear(1, 1)), r"got: \['Linear'\]\n  fix: grad\(fn\)\(params_of\(module\)\)"),
     "a number": (lambda: grad(loss, 1)(tree(), 1.0), r"nothing to differentiate.*got: \['float'\]"),
 }
 
