@@ -16,6 +16,9 @@ Key: TypeAlias = "str | tuple[Any, ...]"
 Size: TypeAlias = "int | tuple[int, ...] | list[int]"
 """What a user may write for a batch size; a torch.Size is a tuple."""
 
+Dim: TypeAlias = "int | tuple[int, ...] | list[int] | str | None"
+"""What a user may write for what is reduced: batch dims, None for all of each leaf, "feature" for its event dims."""
+
 Number: TypeAlias = "int | float | complex"
 
 Predicate: TypeAlias = Callable[[KeyPath, Tensor], bool]

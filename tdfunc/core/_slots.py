@@ -6,7 +6,7 @@ In eager an open object is filled by plain slot stores and then closed by its fi
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
@@ -22,6 +22,16 @@ class Slots:
     _structure: Structure
     _views: dict[Any, Any]
     """Children that were handed out already, in eager. Filled lazily, see `children`."""
+
+
+class Tree(Slots):
+    """What the methods build on: a container that can be made anew from leaves and a structure."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _rebuild(cls, leaves: tuple[Tensor, ...], structure: Structure) -> Self:
+        return construct(cls, leaves, structure)
 
 
 _NO_VIEWS: dict[Any, Any] = {}

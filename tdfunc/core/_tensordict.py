@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, NoReturn, Self
 
-import torch
-from torch import Tensor
-
 from tdfunc import ops
 from tdfunc._errors import ImmutableError, StructureError, describe
-from tdfunc._typing import Key, KeyPath, Predicate, Size
-from tdfunc.structure import Structure, traced_as
+from tdfunc._typing import Key, Size
+from tdfunc.ops import At
+from tdfunc.structure import traced_as
 
 from . import _access, _write
 from ._build import TENSORS, make, quick_build
 from ._convert import dense, flat
 from ._pickle import reduce
 from ._repr import text
-from ._slots import Slots, construct
+from .methods import Arithmetic, Casts, Entries, Facts, Functions, Reductions, Shapes
+from ._slots import construct
 from ._torch_function import dispatch
 
 
-class TensorDict(Slots, Mapping[str, Any]):
+class TensorDict(Facts, Entries, Shapes, Functions, Arithmetic, Reductions, Casts, Mapping[str, Any]):
     """An immutable tree of tensors under str keys, with a batch size that its leaves tell.
 
     A TensorDict is a structure (names, event ranks, ties, static values; static to torch.compile, one guard) and a flat
@@ -73,12 +71,6 @@ class TensorDict(Slots, Mapping[str, Any]):
                 return construct(cls, *flat)
         return make(cls, source, batch_size, **entries)
 
-    # --- the contract with ops: rebuild, and nothing else makes one ------------------------------------------------
-
-    @classmethod
-    def _rebuild(cls, leaves: tuple[Tensor, ...], structure: Structure) -> Self:
-        return construct(cls, leaves, structure)
-
     # --- immutability ------------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -110,50 +102,6 @@ class TensorDict(Slots, Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduce(self)
-
-    # --- facts -------------------------------------------------------------------------------------------------------
-
-    @property
-    def structure(self) -> Structure:
-        """The static half: names, event ranks, ties, static values."""
-        return self._structure
-
-    @property
-    def batch_size(self) -> torch.Size:
-        """The longest leading shape on which all leaves agree, event dims aside."""
-        return ops.batch_size(self)
-
-    shape = batch_size
-
-    @property
-    def batch_dims(self) -> int:
-        """The number of batch dims."""
-        return len(self.batch_size)
-
-    ndim = batch_dims
-
-    @property
-    def device(self) -> torch.device | None:
-        """The device of all leaves, or None if they differ."""
-        return ops.device(self)
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The dtype of all leaves, or None if they differ."""
-        return ops.dtype(self)
-
-    @property
-    def ties(self) -> tuple[tuple[KeyPath, ...], ...]:
-        """The groups of key paths that share one leaf."""
-        return self._structure.ties()
-
-    def numel(self) -> int:
-        """Return the number of elements of all leaves, a tied leaf counted once."""
-        return sum([leaf.numel() for leaf in self._leaves])
-
-    def is_empty(self) -> bool:
-        """Say whether there is no leaf."""
-        return not self._leaves
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -263,37 +211,14 @@ class TensorDict(Slots, Mapping[str, Any]):
     def __or__(self, other: Any) -> Self:
         return _write.update(self, other) if isinstance(other, Mapping) else NotImplemented  # type: ignore[return-value]
 
-    def select(self, *keys: Key, strict: bool = True) -> Self:
-        """Return the tree with only these entries, in the order of the tree; `strict=False` ignores missing ones."""
-        return ops.select(self, keys, strict=strict)
+    @property
+    def at(self) -> At:
+        """Rows to be written out of place: `td.at[index].set(value)`, `.add(value)`, `.mul(value)`, `.get()`.
 
-    def exclude(self, *keys: Key) -> Self:
-        """Return the tree without these entries; missing ones do not matter."""
-        return ops.exclude(self, keys)
-
-    def pop(self, key: Key, *default: Any) -> tuple[Any, Self]:
-        """Return an entry and the tree without it."""
-        return _write.pop(self, key, default)
-
-    def rename_key(self, old: Key, new: Key) -> Self:
-        """Return the tree with an entry under another key path."""
-        return ops.rename_key(self, old, new)
-
-    def filter(self, pred: Predicate) -> Self:
-        """Return the tree of the leaves with `pred(path, leaf)`; a tied leaf is seen once, under its first path."""
-        return ops.filter_leaves(self, pred)
-
-    def partition(self, pred: Predicate) -> tuple[Self, Self]:
-        """Return the tree of the leaves with `pred(path, leaf)`, and that of the others; `merge` is the inverse."""
-        return ops.partition(self, pred)
-
-    def tie(self, *paths: Key) -> Self:
-        """Return the tree in which the paths share one leaf, that of the first path."""
-        return ops.tie(self, paths)
-
-    def untie(self, *paths: Key) -> Self:
-        """Return the tree in which each of the paths has a leaf of its own."""
-        return ops.untie(self, paths)
+        The index is one over batch dims, or a key path followed by one over that entry: `td.at["a", 0]`. The value is a
+        tree with the same key paths, a tensor over the picked batch, or a number. Gradients flow to the tree and the value.
+        """
+        return At(self)
 
     # --- maps --------------------------------------------------------------------------------------------------------
 
@@ -316,95 +241,7 @@ class TensorDict(Slots, Mapping[str, Any]):
         """Return the tree with the longest batch size that all shapes allow."""
         return ops.auto_batch_size(self)
 
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """Return the trees along a batch dim, views of this one."""
-        return ops.unbind(self, dim)
-
-    # --- casts -------------------------------------------------------------------------------------------------------
-
-    def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Return the tree with `leaf.to(...)` for every leaf: a device, a dtype or both, as for a tensor."""
-        return ops.to(self, *args, **kwargs)
-
-    def detach(self) -> Self:
-        """Return the tree out of the autograd graph; the leaves share their values."""
-        return ops.leafwise(self, Tensor.detach)
-
-    def clone(self) -> Self:
-        """Return the tree with copies of the leaves; gradients flow through."""
-        return ops.leafwise(self, torch.clone)
-
-    def requires_grad(self, flag: bool = True) -> Self:
-        """Return the tree of fresh autograd leaves that share the values; integer leaves stay as they are."""
-        return ops.requires_grad(self, flag)
-
-    def zeros_like(self) -> Self:
-        """Return the tree of zeros with the leaves' shapes, dtypes and devices."""
-        return ops.leafwise(self, torch.zeros_like)
-
-    # --- arithmetic: number, tensor over the batch shape (trailing dims aligned), or tree with the same paths ---------
-
-    def __add__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.add, "+")
-
-    def __sub__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.sub, "-")
-
-    def __mul__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.mul, "*")
-
-    def __truediv__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.truediv, "/")
-
-    def __floordiv__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.floordiv, "//")
-
-    def __mod__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.mod, "%")
-
-    def __pow__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.pow, "**")
-
-    def __rsub__(self, other: Any) -> Self:
-        return ops.binary(self, other, ops.rsub, "-")
-
-    def __rtruediv__(self, other: Any) -> Self:
-        return ops.binary(self, other, ops.rdiv, "/")
-
-    def __rfloordiv__(self, other: Any) -> Self:
-        return ops.binary(self, other, ops.rfloordiv, "//")
-
-    def __rmod__(self, other: Any) -> Self:
-        return ops.binary(self, other, ops.rmod, "%")
-
-    def __rpow__(self, other: Any) -> Self:
-        return ops.binary(self, other, ops.rpow, "**")
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __neg__(self) -> Self:
-        return ops.leafwise(self, operator.neg)
-
-    def __abs__(self) -> Self:
-        return ops.leafwise(self, operator.abs)
-
-    def __lt__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.lt, "<")
-
-    def __le__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.le, "<=")
-
-    def __gt__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.gt, ">")
-
-    def __ge__(self, other: Any) -> Self:
-        return ops.binary(self, other, operator.ge, ">=")
-
-    def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        return ops.binary(self, other, operator.eq, "==")
-
-    def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        return ops.binary(self, other, operator.ne, "!=")
+    # --- comparing -----------------------------------------------------------------------------------------------------
 
     def equal(self, other: Any) -> bool:
         """Say whether the other has the same paths, ties, statics, shapes, dtypes and values, whatever the key order."""

@@ -11,6 +11,7 @@ from tdfunc._errors import StructureError, describe
 from tdfunc._typing import T, TensorTree
 
 from ._map import leafwise
+from ._select import chosen
 
 
 def to(tree: T, *args: Any, **kwargs: Any) -> T:
@@ -43,3 +44,23 @@ def dtype(tree: TensorTree) -> torch.dtype | None:
     """Return the dtype of all leaves, or None if they differ or there is none."""
     found = {leaf.dtype for leaf in tree._leaves}
     return found.pop() if len(found) == 1 else None
+
+
+def cuda_device(device: Any) -> torch.device:
+    """Return a CUDA device: that given, that of a number, or the current one."""
+    return torch.device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+
+
+def cast(tree: T, dtype: torch.dtype, where: Any = None) -> T:
+    """Return the tree as a dtype, all leaves or those that are meant."""
+    if where is None:
+        return to(tree, dtype)
+    hits = chosen(tree, where, "type")
+    return tree._rebuild(tuple([leaf.to(dtype) if hit else leaf for leaf, hit in zip(tree._leaves, hits, strict=True)]), tree._structure)
+
+
+def grads(tree: T) -> T:
+    """Return the tree of the leaves' `.grad`, without those that have none."""
+    found = tuple([leaf.grad for leaf in tree._leaves])
+    structure, index = tree._structure.keeping(tuple([i for i, grad in enumerate(found) if grad is not None]), True)
+    return tree._rebuild(tuple([grad for i in index if (grad := found[i]) is not None]), structure)

@@ -23,14 +23,14 @@ def index(tree: T, idx: Any) -> T:
     leaves, structure = tree._leaves, tree._structure
     dims = batch_dims(tree)
     if not dims or not (type(idx) is int or type(idx) is slice or idx is None):
-        idx = _within(tree, idx, dims)
+        idx = within(tree, idx, dims)
     if not leaves:
         size = torch.empty(structure.stored_size(), device="meta")[idx].shape
         return tree._rebuild(leaves, structure.sized(tuple(size)))
     return tree._rebuild(tuple([leaf[idx] for leaf in leaves]), structure)
 
 
-def _within(tree: TensorTree, idx: Any, dims: int) -> Any:
+def within(tree: TensorTree, idx: Any, dims: int) -> Any:
     """Return an index in a form that torch takes and that stays within the batch dims."""
     parts = tuple([_as_part(part) for part in (idx if isinstance(idx, tuple) else (idx,))])
     used = sum([_dims_used(part) for part in parts])

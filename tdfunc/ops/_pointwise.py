@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and comparisons."""
+"""Elementwise maths: functions of one tree, operations with a number, a tensor or another tree, and comparisons."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdfunc._typing import T
-from tdfunc.structure import traced_as
+from tdfunc._errors import StructureError, describe, show_path
+from tdfunc._typing import T, TensorTree
 
 from ._batch import rederive
+from ._foreach import each, kernel
 from ._map import aligned
+from ._select import merge, partition
 
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
-_REAL = frozenset({int, float})
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
-_EXACT = 2**53
-"""Beyond it torch treats an int as what it is: it overflows."""
 
 
-def binary(tree: T, other: Any, fn: Callable[[Any, Any], Tensor], op: str) -> T:
-    """Return the tree of `fn(leaf, other)`.
+def unary(tree: T, fn: Callable[..., Tensor], op: str, **kwargs: Any) -> T:
+    """Return the tree of `fn(leaf, **kwargs)`, for a function that keeps the shape."""
+    return tree._rebuild(each(tree, op, fn, tree._leaves, **kwargs), tree._structure)
+
+
+def binary(tree: T, other: Any, fn: Callable[..., Tensor], op: str, *, default: Any = None, **kwargs: Any) -> T:
+    """Return the tree of `fn(leaf, other, **kwargs)`.
 
     Args:
         tree: The left operand.
@@ -31,56 +34,77 @@ def binary(tree: T, other: Any, fn: Callable[[Any, Any], Tensor], op: str) -> T:
             (torch's rule, the event dims of each leaf taken as added on the right).
         fn: The operation on two tensors, or a tensor and a number.
         op: Its name, for messages.
+        default: What stands for a leaf that only one of two trees has: a number or a tensor; "intersection" leaves such
+            leaves out; None refuses them.
+        **kwargs: Keyword arguments of `fn`.
     """
+    if default is not None and hasattr(other, "_structure"):
+        return _with_default(tree, other, fn, op, default, kwargs)
+    column, same = operand(tree, other, op)
+    results = each(tree, op, fn, tree._leaves, column, **kwargs)
+    return tree._rebuild(results, tree._structure if same else rederive(tree, results))
+
+
+def ternary(tree: T, first: Any, second: Any, fn: Callable[..., Tensor], op: str, **kwargs: Any) -> T:
+    """Return the tree of `fn(leaf, first, second, **kwargs)`; operands as in `binary`, or None."""
+    columns = [(None, True) if other is None else operand(tree, other, op) for other in (first, second)]
+    results = each(tree, op, fn, tree._leaves, *[column for column, _ in columns], **kwargs)
+    return tree._rebuild(results, tree._structure if all(same for _, same in columns) else rederive(tree, results))
+
+
+def operand(tree: TensorTree, other: Any, op: str) -> tuple[Any, bool]:
+    """Return what goes with each leaf, as one value or a tuple, and whether the event ranks stay by construction."""
     if isinstance(other, _NUMBERS):
-        return tree._rebuild(_with_number(tree._leaves, other, fn), tree._structure)
+        return other, True
     if isinstance(other, Tensor) or hasattr(other, "__array__"):
-        return _with_tensor(tree, torch.as_tensor(other), fn)
-    results = tuple([fn(a, b) for a, b in zip(tree._leaves, aligned(tree, other, op), strict=True)])
-    structure = tree._structure
-    return tree._rebuild(results, structure if other._structure is structure else rederive(tree, results))
+        return spread(tree, torch.as_tensor(other)), True
+    return aligned(tree, other, op), other._structure is tree._structure
 
 
-def _each_with_number(leaves: tuple[Tensor, ...], other: Any, fn: Callable[[Any, Any], Tensor]) -> tuple[Tensor, ...]:
-    return tuple([fn(leaf, other) for leaf in leaves])
-
-
-@traced_as(_each_with_number)
-def _with_number(leaves: tuple[Tensor, ...], other: Any, fn: Callable[[Any, Any], Tensor]) -> tuple[Tensor, ...]:
-    """Return `fn(leaf, other)` for each leaf.
-
-    In eager, torch makes a tensor of a number at each call, of the number's own dtype, and casts it to the leaf's: two
-    thirds of the time for a small leaf. A tensor of the leaf's dtype made once gives the same values wherever the leaf is
-    float32 or float64, on the CPU, and has a dim (of a leaf without one, a number does not promote the dtype).
-    """
-    if fn not in _LINEAR or type(other) not in _REAL or len(leaves) < 2 or not -_EXACT < other < _EXACT:
-        return _each_with_number(leaves, other, fn)
-    made: dict[torch.dtype, Any] = {}
-    results: list[Tensor] = []
-    for leaf in leaves:
-        dtype = leaf.dtype
-        number = made.get(dtype)
-        if number is None:
-            quick = dtype is torch.float32 or dtype is torch.float64
-            number = made[dtype] = torch.tensor(other, dtype=dtype, device="cpu") if quick else other
-        results.append(fn(leaf, number if leaf.is_cpu and leaf.dim() and type(leaf) in _PLAIN else other))
-    return tuple(results)
-
-
-def _with_tensor(tree: T, other: Tensor, fn: Callable[[Any, Any], Tensor]) -> T:
-    if other.dim() == 0:
-        return tree._rebuild(tuple([fn(leaf, other) for leaf in tree._leaves]), tree._structure)
+def spread(tree: TensorTree, tensor: Tensor) -> Any:
+    """Return a tensor over the batch shape with the event dims of each leaf added on the right, one for each leaf."""
+    if tensor.dim() == 0:
+        return tensor
     ranks = tree._structure.ranks()
     # (*batch,) -> (*batch, 1, ..., 1): one 1 per event dim
-    spread = {rank: other[(..., *[None] * rank)] for rank in sorted(set(ranks))}
-    return tree._rebuild(tuple([fn(leaf, spread[rank]) for leaf, rank in zip(tree._leaves, ranks, strict=True)]), tree._structure)
+    shaped = {rank: tensor[(..., *[None] * rank)] for rank in sorted(set(ranks))}
+    return tuple([shaped[rank] for rank in ranks])
 
 
-def flipped(fn: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+def _with_default(tree: T, other: Any, fn: Callable[..., Tensor], op: str, default: Any, kwargs: dict[str, Any]) -> T:
+    """Return the tree of `fn` over the leaves that both have, and of `fn` with a default over those that one has."""
+    ours, theirs = dict(tree._structure.slots()), dict(other._structure.slots())
+    both, left = partition(tree, lambda path, _: path in theirs)
+    met, right = partition(other, lambda path, _: path in ours)
+    result = binary(both, met, fn, op, **kwargs)
+    if type(default) is str:
+        if default != "intersection":
+            raise StructureError(
+                describe(f"{op}: not a default", expected="a number, a tensor, or 'intersection'", got=repr(default), fix="default='intersection'")
+            )
+        return result
+    _check_apart(left, right, op)
+    return merge(result, binary(left, default, fn, op, **kwargs), binary(right, default, flipped(fn), op, **kwargs))
+
+
+def _check_apart(left: TensorTree, right: TensorTree, op: str) -> None:
+    """Raise where what is a leaf in one tree is a subtree in the other: no default stands for that."""
+    for a, b in ((left, right), (right, left)):
+        for path in b._structure.paths():
+            for n in range(1, len(path)):
+                if type(a._structure.find(path[:n])) is int:
+                    raise StructureError(
+                        describe(
+                            f"{op}: a leaf in one tree, a subtree in the other", at=show_path(path[:n]), fix="td.exclude(...) it from one of them"
+                        )
+                    )
+
+
+def flipped(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return the operation with its operands swapped, for the reflected operators."""
 
-    def swapped(a: Any, b: Any) -> Tensor:
-        return fn(b, a)
+    def swapped(a: Any, b: Any, **kwargs: Any) -> Tensor:
+        return fn(b, a, **kwargs)
 
     return swapped
 
@@ -91,5 +115,77 @@ rpow = flipped(operator.pow)
 rmod = flipped(operator.mod)
 rfloordiv = flipped(operator.floordiv)
 
-_LINEAR = frozenset({operator.add, operator.sub, operator.mul, operator.truediv, rsub})
-"""The operations for which a tensor of the leaf's dtype does for a number; powers have kernels of their own for numbers."""
+
+# What torch has for tensors only, or under another name for numbers.
+
+
+def _tensor(value: Any, like: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.as_tensor(value, device=like.device if isinstance(like, Tensor) else None)
+
+
+@kernel("maximum")
+def maximum(a: Any, b: Any) -> Tensor:
+    """Return the larger of the two."""
+    if not isinstance(b, Tensor):
+        return torch.clamp_min(a, b)
+    return torch.maximum(a, b) if isinstance(a, Tensor) else torch.clamp_min(b, a)
+
+
+@kernel("minimum")
+def minimum(a: Any, b: Any) -> Tensor:
+    """Return the smaller of the two."""
+    if not isinstance(b, Tensor):
+        return torch.clamp_max(a, b)
+    return torch.minimum(a, b) if isinstance(a, Tensor) else torch.clamp_max(b, a)
+
+
+def logical_and(a: Any, b: Any) -> Tensor:
+    """Return whether both are not zero."""
+    return torch.logical_and(_tensor(a, b), _tensor(b, a))
+
+
+def logical_or(a: Any, b: Any) -> Tensor:
+    """Return whether either is not zero."""
+    return torch.logical_or(_tensor(a, b), _tensor(b, a))
+
+
+def logical_xor(a: Any, b: Any) -> Tensor:
+    """Return whether one of the two is not zero."""
+    return torch.logical_xor(_tensor(a, b), _tensor(b, a))
+
+
+def atan2(a: Any, b: Any) -> Tensor:
+    """Return the angle whose tangent is a / b."""
+    return torch.atan2(_tensor(a, b), _tensor(b, a))
+
+
+@kernel("lerp")
+def lerp(start: Tensor, end: Any, weight: Any) -> Tensor:
+    """Return the point at a weight between two."""
+    return torch.lerp(start, _tensor(end, start).to(start.dtype), weight)
+
+
+@kernel("addcmul")
+def addcmul(a: Tensor, b: Any, c: Any, **kwargs: Any) -> Tensor:
+    """Return a + b * c."""
+    return torch.addcmul(a, _tensor(b, a), _tensor(c, a), **kwargs)
+
+
+@kernel("addcdiv")
+def addcdiv(a: Tensor, b: Any, c: Any, **kwargs: Any) -> Tensor:
+    """Return a + b / c."""
+    return torch.addcdiv(a, _tensor(b, a), _tensor(c, a), **kwargs)
+
+
+def clamp(tree: T, low: Any, high: Any) -> T:
+    """Return the tree within two bounds, either of which may be None; where they cross, the upper one holds."""
+    if low is None and high is None:
+        raise StructureError(describe("clamp: no bound is given", expected="min, max or both", fix="td.clamp(min=0)"))
+    if low is not None:
+        tree = binary(tree, low, maximum, "clamp")
+    return tree if high is None else binary(tree, high, minimum, "clamp")
+
+
+def unless(default: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the keyword arguments that are not the default: what is given to torch, and is no argument elsewhere."""
+    return {name: value for name, value in kwargs.items() if value is not default and value != default}

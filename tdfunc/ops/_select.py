@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, describe, nearest, show_path
-from tdfunc._typing import Key, Predicate, T, TensorTree
-from tdfunc.structure import KeyPath, Structure, Subtree, as_path
+from tdfunc._typing import Key, T, TensorTree
+from tdfunc.structure import KeyPath, Structure, Subtree, as_path, is_pattern
 
 from ._batch import batch_size, common_prefix, front, front_at, with_batch_size
 
@@ -41,26 +41,85 @@ def _split(structure: Any, path: KeyPath) -> KeyPath:
     return parts if len(parts) > len(path) and all(parts) and structure.find(parts) is not None else ()
 
 
-def _picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:
+def picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:
     leaves = tree._leaves
     if not leaf_index:
         structure = structure.sized(tuple(batch_size(tree)))
     return tree._rebuild(tuple([leaves[i] for i in leaf_index]), structure)
 
 
-def select(tree: T, keys: tuple[Key, ...], *, strict: bool = True) -> T:
-    """Return the tree with only the entries under these keys."""
-    keys = _normal(keys)
+def select(tree: T, keys: tuple[Any, ...], *, strict: bool = True) -> T:
+    """Return the tree with only the entries under these keys, those that patterns match, and the leaves of predicates."""
+    if any(map(callable, keys)):
+        return _by_leaf(tree, keys, "select", inside=True)
+    keys = expanded(tree, _normal(keys), "select", strict=strict)
     if strict:
         require(tree, keys, "select")
     structure, index = tree._structure.selecting(keys)
-    return _picked(tree, index, structure)
+    return picked(tree, index, structure)
 
 
-def exclude(tree: T, keys: tuple[Key, ...]) -> T:
+def exclude(tree: T, keys: tuple[Any, ...]) -> T:
     """Return the tree without the entries under these keys; what is not there anyway does not matter."""
-    structure, index = tree._structure.excluding(_normal(keys))
-    return _picked(tree, index, structure)
+    if any(map(callable, keys)):
+        return _by_leaf(tree, keys, "exclude", inside=False)
+    structure, index = tree._structure.excluding(expanded(tree, _normal(keys), "exclude", strict=False))
+    return picked(tree, index, structure)
+
+
+def _by_leaf(tree: T, wheres: tuple[Any, ...], op: str, *, inside: bool) -> T:
+    hits = [any(column) for column in zip(*[chosen(tree, where, op) for where in wheres], strict=True)]
+    structure, index = tree._structure.keeping(tuple([i for i, hit in enumerate(hits) if hit is inside]), not inside)
+    return picked(tree, index, structure)
+
+
+def expanded(tree: TensorTree, keys: tuple[Key, ...], op: str, *, strict: bool) -> tuple[Key, ...]:
+    """Return the keys with patterns replaced by the paths that they match."""
+    if not any(map(_is_pattern, keys)):
+        return keys
+    found: list[Key] = []
+    for key in keys:
+        matches: tuple[Key, ...] = tree._structure.matching(as_path(key)) if _is_pattern(key) else (key,)
+        if not matches and strict:
+            raise KeyPathError(
+                describe(
+                    f"{op}: no entry matches the pattern {key!r}",
+                    expected=f"a pattern for some of {', '.join(map(repr, list(tree._structure.entries())[:12]))}",
+                    got=repr(key),
+                    fix="one glob a level, '**' for any number of levels: ('layers', '*', 'weight')",
+                )
+            )
+        found.extend(matches)
+    return tuple(found)
+
+
+def _is_pattern(key: Key) -> bool:
+    return is_pattern(as_path(key))
+
+
+def chosen(tree: TensorTree, where: Any, op: str) -> list[bool]:
+    """Say for each leaf whether it is meant.
+
+    Args:
+        tree: The tree.
+        where: A predicate of `(path, leaf)`, called once for a tied leaf; a key, key path or pattern, for the leaf or
+            the subtree under it; or a list of these, any of which may hold.
+        op: What the user called, for messages.
+    """
+    structure = tree._structure
+    if callable(where):
+        return [bool(where(path, leaf)) for path, leaf in zip(structure.paths(), tree._leaves, strict=True)]
+    if isinstance(where, list | set | frozenset):
+        alternatives: Any = where
+        columns = [chosen(tree, item, op) for item in alternatives]
+        return [any(column) for column in zip(*columns, strict=True)] if columns else [False] * structure.count()
+    roots = structure.matching(as_path(where))
+    if not roots:
+        raise unknown_key(tree, as_path(where), op)
+    hits = [False] * structure.count()
+    for path, i in structure.slots():
+        hits[i] = hits[i] or any(path[: len(root)] == root for root in roots)
+    return hits
 
 
 def _normal(keys: tuple[Key, ...]) -> tuple[Key, ...]:
@@ -74,18 +133,33 @@ def require(tree: TensorTree, keys: tuple[Key, ...], op: str) -> None:
         raise unknown_key(tree, missing, op)
 
 
-def filter_leaves(tree: T, pred: Predicate) -> T:
-    """Return the tree of the leaves that a predicate holds for, with the static values."""
-    return partition(tree, pred)[0]
+def filter_leaves(tree: T, where: Any) -> T:
+    """Return the tree of the leaves that are meant, with the static values."""
+    return partition(tree, where)[0]
 
 
-def partition(tree: T, pred: Predicate) -> tuple[T, T]:
-    """Return the tree of the leaves that a predicate holds for, and that of the others; static values are in both."""
+def partition(tree: T, where: Any, op: str = "partition") -> tuple[T, T]:
+    """Return the tree of the leaves that are meant, and that of the others; static values are in both."""
     structure = tree._structure
-    chosen = [bool(pred(path, leaf)) for path, leaf in zip(structure.paths(), tree._leaves, strict=True)]
-    yes = structure.keeping(tuple([i for i, hit in enumerate(chosen) if hit]), True)
-    no = structure.keeping(tuple([i for i, hit in enumerate(chosen) if not hit]), True)
-    return _picked(tree, yes[1], yes[0]), _picked(tree, no[1], no[0])
+    hits = chosen(tree, where, op)
+    yes = structure.keeping(tuple([i for i, hit in enumerate(hits) if hit]), True)
+    no = structure.keeping(tuple([i for i, hit in enumerate(hits) if not hit]), True)
+    return picked(tree, yes[1], yes[0]), picked(tree, no[1], no[0])
+
+
+def split_keys(tree: T, *wheres: Any) -> tuple[T, ...]:
+    """Return a tree for each of several sets of leaves, and one of the rest; a leaf goes to the first set that has it."""
+    columns = [chosen(tree, where, "split_keys") for where in wheres]
+    structure = tree._structure
+    parts: list[T] = []
+    taken = [False] * structure.count()
+    for column in columns:
+        positions = tuple([i for i, hit in enumerate(column) if hit and not taken[i]])
+        taken = [a or b for a, b in zip(taken, column, strict=True)]
+        kept, index = structure.keeping(positions, False)
+        parts.append(picked(tree, index, kept))
+    rest, index = structure.keeping(tuple([i for i, hit in enumerate(taken) if not hit]), True)
+    return (*parts, picked(tree, index, rest))
 
 
 def merge(first: T, *others: TensorTree) -> T:
@@ -132,7 +206,7 @@ def rename_key(tree: T, old: Key, new: Key) -> T:
             )
         )
     _check_moved(tree, source, target)
-    return _picked(tree, moved[1], moved[0])
+    return picked(tree, moved[1], moved[0])
 
 
 def _check_moved(tree: TensorTree, source: KeyPath, target: KeyPath) -> None:
@@ -172,7 +246,7 @@ def tie(tree: T, keys: tuple[Key, ...]) -> T:
         raise StructureError(describe("tie: leaves of different shapes", at=keys, got=sorted(shapes), fix="tie leaves of one shape"))
     first = positions[0] if positions else 0
     structure, index = tree._structure.tying(((first, *[i for i in positions if i != first]),) if positions else ())
-    return _picked(tree, index, structure)
+    return picked(tree, index, structure)
 
 
 def untie(tree: T, keys: tuple[Key, ...]) -> T:
@@ -180,4 +254,4 @@ def untie(tree: T, keys: tuple[Key, ...]) -> T:
     keys = _normal(keys)
     require(tree, keys, "untie")
     structure, index = tree._structure.untying(tuple([as_path(key) for key in keys]))
-    return _picked(tree, index, structure)
+    return picked(tree, index, structure)

@@ -1,9 +1,11 @@
 """The static half of a tree: key paths, event ranks, ties and static values, hash-consed. No tensors here."""
 
+from ._glob import is_pattern as is_pattern
 from ._keys import KeyPath as KeyPath
 from ._keys import as_key as as_key
 from ._keys import as_path as as_path
 from ._keys import is_path as is_path
+from ._memo import clear_caches as clear_caches
 from ._opaque import constant as constant
 from ._opaque import named_after as named_after
 from ._opaque import traced_as as traced_as
@@ -20,7 +22,6 @@ from ._table import Entry as Entry
 from ._table import Spec as Spec
 from ._table import Subtree as Subtree
 from ._transitions import Splice as Splice
-from ._transitions import clear_caches as clear_caches
 from ._transitions import compose as compose
 from ._transitions import compose_shapes as compose_shapes
 from ._trie import empty as empty

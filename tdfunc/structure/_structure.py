@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _spec, _transitions
+from . import _glob, _levels, _spec, _transitions
 from ._keys import KeyPath
 from ._opaque import register_value
 from ._table import Spec
@@ -19,7 +19,7 @@ class Structure(Trie):
     and `{b, a}` are two structures. The event rank of a leaf is the number of its trailing dims that are no batch dims.
 
     A structure holds no sizes, dtypes or devices. Only one without any leaf holds a batch size, since no leaf tells it.
-    It never changes; the methods below give the next one. They are described in `_transitions.py`.
+    It never changes; the methods below give the next one. They are described in `_transitions.py`, `_levels.py` and `_glob.py`.
     """
 
     __slots__ = ()
@@ -75,12 +75,31 @@ class Structure(Trie):
     def extra_at(self, path: KeyPath) -> int:
         return _transitions.extra_at(self, path)
 
+    def flattening(self, sep: str) -> tuple[Structure, tuple[int, ...]]:
+        return _levels.flattening(self, sep)
+
+    def unflattening(self, sep: str) -> tuple[Structure | None, Any]:
+        return _levels.unflattening(self, sep)
+
+    def sorting(self) -> tuple[Structure, tuple[int, ...]]:
+        return _levels.sorting(self)
+
+    def emptying(self, nodes: bool) -> Structure:
+        return _levels.emptying(self, nodes)
+
+    def pruning(self) -> tuple[Structure, tuple[int, ...]]:
+        return _levels.pruning(self)
+
+    def matching(self, pattern: KeyPath) -> tuple[KeyPath, ...]:
+        return _glob.matching(self, pattern)
+
 
 register_value(
     Structure,
     (
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
         *("is_flat", "leaf_keys", "all_entries", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
-        *("untying", "ranking", "aligning", "differences", "extra_at", "lacking"),
+        *("untying", "ranking", "aligning", "differences", "extra_at", "lacking", "flattening", "unflattening", "sorting", "emptying", "pruning"),
+        "matching",
     ),
 )

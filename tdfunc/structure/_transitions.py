@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._draft import Branch, Leaf, fold, has_leaf, reach, unfold
 from ._keys import KeyPath, as_key, as_path
+from ._memo import memo
 from ._static import Static
 from ._table import Spec, Subtree
 from ._trie import empty
 
 if TYPE_CHECKING:
     from ._structure import Structure
-
-memo = functools.lru_cache(maxsize=4096)
 
 
 def _paths(keys: tuple[Any, ...]) -> list[KeyPath]:
@@ -49,7 +48,7 @@ def compose(names: tuple[str, ...], specs: tuple[Spec, ...]) -> Structure | None
     return structure
 
 
-@functools.lru_cache(maxsize=512)
+@functools.partial(memo, most=512)
 def compose_shapes(names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], size: tuple[int, ...]) -> Structure | None:
     """Return the structure of leaves with these shapes in a tree of this batch size; None where one does not fit."""
     n = len(size)
@@ -326,9 +325,3 @@ def differences(structure: Structure, other: Structure) -> str:
     if not lines and structure.ties() != other.ties():
         lines = [f"ties of the first: {structure.ties()}", f"ties of the second: {other.ties()}"]
     return "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
-
-
-def clear_caches() -> None:
-    """Forget all memoised transitions; structures that nobody holds are then collected."""
-    for cached in (compose, compose_shapes, setting, lacking, selecting, excluding, keeping, merging, tying, untying, renaming, ranking, aligning):
-        cached.cache_clear()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tdfunc import StructureError, TensorDict
+from tdfunc import BatchSizeError, StructureError, TensorDict
 
 OPS = {name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "le", "gt", "ge", "eq", "ne")}
 DTYPES = [
@@ -134,7 +134,9 @@ def test_a_tensor_aligns_with_the_last_batch_dims(batch, shape, want):
 
 def test_a_tensor_that_does_not_broadcast_over_the_batch_shape_is_an_error():
     td = TensorDict({"a": torch.zeros(3, 5)}, 3)
-    with pytest.raises(RuntimeError, match="must match the size"):
+    with pytest.raises(
+        BatchSizeError, match=r"\+: shapes that do not go together\n  at: 'a'\n  expected: a shape that broadcasts with \(3, 5\)\n  got: \(5, 1\)"
+    ):
         td + torch.zeros(5)
 
 

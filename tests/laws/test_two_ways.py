@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tdfunc
 from tdfunc import TensorDict
-from tdfunc.ops import _pointwise
+from tdfunc.ops import _foreach
 from tdfunc.structure import clear_caches
 from tests.laws.strategies import DTYPES, assert_same, leaves, nodes, trees, walk
 
@@ -114,17 +114,22 @@ def test_building(td, data, fresh):
 @law
 @given(
     trees(dtypes=DTYPES),
-    st.sampled_from([0, 1, -2, 2.5, float("inf"), 2**40 + 1, 1e300]),
-    st.sampled_from(["add", "sub", "mul", "truediv"]),
-    st.booleans(),
+    st.sampled_from([0, 1, -2, 2.5, float("inf"), 2**40 + 1, 1e300, torch.tensor(2), torch.tensor(2.5)]),
+    st.sampled_from([name for name in _foreach._NAMES if name not in ("addcmul", "addcdiv", "lerp")]),
 )
-def test_numbers(td, number, name, left):
-    op = getattr(torch.Tensor, f"__{name}__") if not left else getattr(torch.Tensor, f"__r{name}__")
-    fn = {"add": _pointwise.operator.add, "mul": _pointwise.operator.mul, "sub": _pointwise.operator.sub, "truediv": _pointwise.operator.truediv}[
-        name
-    ]
-    fn = {"sub": _pointwise.rsub, "truediv": _pointwise.rdiv}.get(name, fn) if left else fn
-    leaves_ = tuple(leaf for leaf in td._leaves if isinstance(outcome(op, leaf, number), torch.Tensor))
-    for got, want in zip(_pointwise._with_number(leaves_, number, fn), _pointwise._each_with_number(leaves_, number, fn), strict=True):
-        assert (got.dtype, got.shape) == (want.dtype, want.shape)
-        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+def test_foreach_kernels(td, number, name):
+    """The kernel over all leaves and torch's function on each give the same bits, with a number and with a tree."""
+    fn = getattr(torch, name)
+    if name in ("add", "sub", "mul", "div"):
+        others = [(number,), (td._leaves,)]
+    else:
+        others = [(td._leaves,)] if name in ("maximum", "minimum") else [()]
+    for other in others:
+        firsts = [row if isinstance(row, tuple) else (row,) * len(td._leaves) for row in other]
+        able = [i for i, leaf in enumerate(td._leaves) if isinstance(outcome(fn, leaf, *[row[i] for row in firsts]), torch.Tensor)]
+        leaves_ = tuple(td._leaves[i] for i in able)
+        rows = tuple(tuple(row[i] for i in able) if isinstance(row, tuple) else row for row in other)
+        got, want = _foreach.each(td, name, fn, leaves_, *rows), _foreach._each(td, name, fn, leaves_, *rows)
+        for mine, theirs in zip(got, want, strict=True):
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)

@@ -1,0 +1,78 @@
+"""What a tree tells of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tdfunc import ops
+from tdfunc._typing import KeyPath
+from tdfunc.core._slots import Tree
+from tdfunc.structure import Structure
+
+
+class Facts(Tree):
+    """The facts of a tree: sizes, device, dtype, ties."""
+
+    __slots__ = ()
+
+    @property
+    def structure(self) -> Structure:
+        """The static half: names, event ranks, ties, static values."""
+        return self._structure
+
+    @property
+    def batch_size(self) -> torch.Size:
+        """The longest leading shape on which all leaves agree, event dims aside."""
+        return ops.batch_size(self)
+
+    shape = batch_size
+
+    @property
+    def batch_dims(self) -> int:
+        """The number of batch dims."""
+        return len(ops.batch_size(self))
+
+    ndim = batch_dims
+
+    def dim(self) -> int:
+        """Return the number of batch dims."""
+        return len(ops.batch_size(self))
+
+    def size(self, dim: int | None = None) -> Any:
+        """Return the batch size, or that of one batch dim."""
+        size = ops.batch_size(self)
+        return size if dim is None else size[ops.batch_dim(self, dim, "size")]
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of all leaves, or None if they differ."""
+        return ops.device(self)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of all leaves, or None if they differ."""
+        return ops.dtype(self)
+
+    @property
+    def ties(self) -> tuple[tuple[KeyPath, ...], ...]:
+        """The groups of key paths that share one leaf."""
+        return self._structure.ties()
+
+    @property
+    def depth(self) -> int:
+        """The number of levels below the root."""
+        return max([len(path) for path, _ in self._structure.slots()] + [len(path) for path, _ in self._structure.statics()], default=1) - 1
+
+    def is_floating_point(self) -> bool:
+        """Say whether all leaves are of floating point dtypes."""
+        return all(leaf.is_floating_point() for leaf in self._leaves)
+
+    def numel(self) -> int:
+        """Return the number of elements of all leaves, a tied leaf counted once."""
+        return sum([leaf.numel() for leaf in self._leaves])
+
+    def is_empty(self) -> bool:
+        """Say whether there is no leaf."""
+        return not self._leaves
