@@ -12,8 +12,14 @@ from tdfunc._errors import StorageError as StorageError
 from tdfunc._errors import StructureError as StructureError
 from tdfunc._errors import TdfuncError as TdfuncError
 from tdfunc.core import TensorDict as TensorDict
+from tdfunc.core import assert_close as assert_close
+from tdfunc.core import cat as cat
+from tdfunc.core import diff as diff
+from tdfunc.core import from_flat as from_flat
 from tdfunc.core import merge as merge
 from tdfunc.core import stack as stack
+from tdfunc.core import where as where
+from tdfunc.interop import from_tensordict as from_tensordict
 from tdfunc.module import bind as bind
 from tdfunc.module import buffers_of as buffers_of
 from tdfunc.module import load_into as load_into

@@ -14,15 +14,13 @@ from tdfunc.structure import traced_as
 
 from . import _access, _write
 from ._build import TENSORS, make, quick_build
-from ._convert import dense, flat
 from ._pickle import reduce
-from ._repr import text
-from .methods import Arithmetic, Casts, Entries, Facts, Functions, Reductions, Shapes
 from ._slots import construct
 from ._torch_function import dispatch
+from .methods import Arithmetic, Casts, Entries, Facts, Functions, Out, Reductions, Shapes
 
 
-class TensorDict(Facts, Entries, Shapes, Functions, Arithmetic, Reductions, Casts, Mapping[str, Any]):
+class TensorDict(Facts, Entries, Shapes, Functions, Arithmetic, Reductions, Casts, Out, Mapping[str, Any]):
     """An immutable tree of tensors under str keys, with a batch size that its leaves tell.
 
     A TensorDict is a structure (names, event ranks, ties, static values; static to torch.compile, one guard) and a flat
@@ -250,19 +248,6 @@ class TensorDict(Facts, Entries, Shapes, Functions, Arithmetic, Reductions, Cast
     def allclose(self, other: Any, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
         """Say whether the other has the same paths, ties, statics and shapes, and values within tolerance."""
         return ops.allclose(self, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
-
-    # --- out ---------------------------------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return nested dicts of the leaves and static values."""
-        return dense(self)
-
-    def to_flat(self, sep: str = ".") -> dict[str, Any]:
-        """Return one dict under joined key paths; a key that contains the separator is refused."""
-        return flat(self, sep)
-
-    def __repr__(self) -> str:
-        return text(self)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

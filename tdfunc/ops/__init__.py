@@ -46,11 +46,16 @@ from ._map import aligned as aligned
 from ._map import leafwise as leafwise
 from ._map import tree_map as tree_map
 from ._map import tree_map_with_path as tree_map_with_path
+from ._memory import MemoryRow as MemoryRow
+from ._memory import MemoryTable as MemoryTable
+from ._memory import bytes_of as bytes_of
+from ._memory import memory_table as memory_table
 from ._pointwise import addcdiv as addcdiv
 from ._pointwise import addcmul as addcmul
 from ._pointwise import atan2 as atan2
 from ._pointwise import binary as binary
 from ._pointwise import clamp as clamp
+from ._pointwise import flipped as flipped
 from ._pointwise import lerp as lerp
 from ._pointwise import logical_and as logical_and
 from ._pointwise import logical_or as logical_or

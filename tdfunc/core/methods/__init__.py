@@ -5,5 +5,6 @@ from ._casts import Casts as Casts
 from ._entries import Entries as Entries
 from ._facts import Facts as Facts
 from ._functions import Functions as Functions
+from ._out import Out as Out
 from ._reductions import Reductions as Reductions
 from ._shapes import Shapes as Shapes

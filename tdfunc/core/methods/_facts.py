@@ -73,6 +73,20 @@ class Facts(Tree):
         """Return the number of elements of all leaves, a tied leaf counted once."""
         return sum([leaf.numel() for leaf in self._leaves])
 
+    def bytes(self, *, count_duplicates: bool = True, local: bool = True) -> int:
+        """Return the bytes of the leaves and their `.grad`: of the values under each path, or of each storage, whole and once.
+
+        Args:
+            count_duplicates: True for what the elements under each path take, a tied leaf under each of its paths. False
+                for the memory held, which ties and views share, and of which a small view may hold a large storage.
+            local: Whether of a DTensor the shard of this rank counts, or else the global tensor.
+        """
+        return ops.bytes_of(self, count_duplicates=count_duplicates, local=local)
+
+    def memory_table(self, *, local: bool = True) -> ops.MemoryTable:
+        """Return what each path takes, values, `.grad` and storage, as a table to print or to iterate."""
+        return ops.memory_table(self, local=local)
+
     def is_empty(self) -> bool:
         """Say whether there is no leaf."""
         return not self._leaves

@@ -104,7 +104,7 @@ class Reductions(Tree):
         """Return the quantiles; of a sequence of q, the first batch dim of the result counts them."""
         return ops.quantile(self, q, dim, keepdim=keepdim, interpolation=interpolation)
 
-    def norm(self, p: float = 2.0, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, reduce: bool = False) -> Any:
+    def norm(self, dim: Dim = None, keepdim: bool = False, *, p: float = 2.0, dtype: torch.dtype | None = None, reduce: bool = False) -> Any:
         """Return the p-norm of each leaf; `global_norm` is that of the whole tree."""
         return ops.norm(self, p, dim, keepdim=keepdim, joined=reduce, dtype=dtype)
 
