@@ -54,7 +54,7 @@ def subtree(tree: Any, key: Any, entry: Subtree) -> Any:
 def _cut(tree: Any, entry: Subtree) -> Any:
     start, stop, index, structure, _ = entry
     if not structure.count():
-        return construct(type(tree), (), structure.sized(tuple(ops.batch_size(tree))))
+        return construct(type(tree), (), structure.sized(ops.held_size(ops.batch_size(tree))))
     leaves = tree._leaves
     cut = leaves[start:stop] if index is None else tuple([leaves[i] for i in index])
     return construct(type(tree), cut, structure)

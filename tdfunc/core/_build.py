@@ -44,7 +44,7 @@ def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
         return _flat_tensors(items, size)
     except TypeError:  # a value is no tensor
         built = _nested_tensors(items, size)
-        return built if built is None or built[0] else (built[0], built[1].sized(size))
+        return built if built is None or built[0] else (built[0], built[1].sized(ops.held_size(size)))
 
 
 def _flat_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:
@@ -91,7 +91,7 @@ def build(source: Any, size: tuple[int, ...], entries: dict[str, Any]) -> Built:
     built = _node(_grow(items, (), problems), size, (), problems)
     if problems:
         raise problems[0][0](together("TensorDict", problems))
-    return built if built[0] else (built[0], built[1].sized(size))
+    return built if built[0] else (built[0], built[1].sized(ops.held_size(size)))
 
 
 def _items(source: Any) -> dict[Any, Any]:

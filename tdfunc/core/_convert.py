@@ -15,7 +15,7 @@ from torch import Tensor
 from tdfunc import ops
 from tdfunc._errors import KeyPathError, StructureError, describe, show_path
 from tdfunc._typing import Size, T
-from tdfunc.structure import KeyPath, Subtree, as_path, constant
+from tdfunc.structure import KeyPath, Structure, Subtree, as_path, constant
 
 from ._access import children, kept_children
 from ._slots import Slots
@@ -28,7 +28,20 @@ Entries = list[tuple[KeyPath, Any]]
 
 def dense(tree: Any) -> dict[str, Any]:
     """Return nested dicts of the leaves and static values."""
-    return {name: dense(value) if isinstance(value, Slots) else value for name, value in kept_children(tree).items()}
+    return _dense(tree._structure, tree._leaves)
+
+
+def _dense(structure: Structure, leaves: Sequence[Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, entry in structure.entries().items():
+        if type(entry) is int:
+            made[name] = leaves[entry]
+        elif type(entry) is Subtree:
+            inner = entry.structure
+            made[name] = _dense(inner, [leaves[entry.leaf(i)] for i in range(inner.count())])
+        else:
+            made[name] = entry.get()  # type: ignore[union-attr]
+    return made
 
 
 def flat(tree: Any, sep: str) -> dict[str, Any]:

@@ -64,7 +64,22 @@ _METHODS: dict[Any, str] = {
         *("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p"),
         *("log2", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
         *("isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "logical_not", "bitwise_not", "nan_to_num"),
-        *("add", "sub", "rsub", "mul", "div", "pow", "fmod", "floor_divide", "atan2", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        *(
+            "add",
+            "sub",
+            "rsub",
+            "mul",
+            "div",
+            "pow",
+            "fmod",
+            "floor_divide",
+            "atan2",
+            "maximum",
+            "minimum",
+            "bitwise_and",
+            "bitwise_or",
+            "bitwise_xor",
+        ),
         *("logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "clamp", "clamp_min", "clamp_max", "lerp", "addcmul"),
         *("addcdiv", "sum", "mean", "nansum", "nanmean", "prod", "std", "var", "amax", "amin", "max", "min", "argmax", "argmin", "all", "any"),
         *("logsumexp", "count_nonzero", "median", "quantile", "cumsum", "cumprod", "cummax", "cummin", "softmax", "log_softmax", "dot"),
@@ -75,7 +90,13 @@ _METHODS: dict[Any, str] = {
     )
     for function in _both((name,))
 }
-_METHODS |= {torch.remainder: "mod", torch.Tensor.remainder: "mod", functional.relu: "relu", functional.softplus: "softplus", functional.softmax: "softmax"}
+_METHODS |= {
+    torch.remainder: "mod",
+    torch.Tensor.remainder: "mod",
+    functional.relu: "relu",
+    functional.softplus: "softplus",
+    functional.softmax: "softmax",
+}
 
 
 def _where(condition: Any, input: Any, other: Any) -> Any:
@@ -144,7 +165,11 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 return ops.binary(left, right, fn, _name(func))
             return ops.binary(right, left, reverse, _name(func))
     raise StructureError(
-        describe(f"torch.{_name(func)} does not take a TensorDict here", got=[type(arg).__name__ for arg in args], fix=f"td.map(lambda leaf: torch.{_name(func)}(leaf))")
+        describe(
+            f"torch.{_name(func)} does not take a TensorDict here",
+            got=[type(arg).__name__ for arg in args],
+            fix=f"td.map(lambda leaf: torch.{_name(func)}(leaf))",
+        )
     )
 
 

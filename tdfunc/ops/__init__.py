@@ -6,6 +6,7 @@ from ._batch import auto_batch_size as auto_batch_size
 from ._batch import batch_dims as batch_dims
 from ._batch import batch_size as batch_size
 from ._batch import front as front
+from ._batch import held_size as held_size
 from ._batch import with_batch_size as with_batch_size
 from ._cast import cast as cast
 from ._cast import cuda_device as cuda_device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,15 @@ def front_at(tree: TensorTree, path: KeyPath, extra: int) -> tuple[int, ...]:
         path = path[:-1]
         node = tree._structure.find(path[:-1])
     return tree._leaves[node.leaf(0)].shape[: batch_dims(tree) + extra]
+
+
+def held_size(size: Iterable[Any]) -> tuple[int, ...]:
+    """Return a batch size that a structure without leaves can hold: of numbers, not of symbols.
+
+    A symbolic size becomes the number that it stands for, which makes a guard of it, so a trace for each. (The length of a
+    range is how Dynamo, in torch 2.13, is told so; it does not trace `int` and `operator.index` to a number.)
+    """
+    return tuple([len(range(n)) for n in size])
 
 
 def as_size(size: Size) -> tuple[int, ...]:
@@ -139,7 +148,7 @@ def with_batch_size(tree: T, size: Size) -> T:
     wanted = as_size(size)
     structure, leaves = tree._structure, tree._leaves
     if not leaves:
-        return tree._rebuild(leaves, structure.sized(wanted))
+        return tree._rebuild(leaves, structure.sized(held_size(wanted)))
     n = len(wanted)
     wrong = [
         f"{show_path(path)}: shape {tuple(leaf.shape)}" for path, leaf in zip(structure.paths(), leaves, strict=True) if leaf.shape[:n] != wanted

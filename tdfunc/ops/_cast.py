@@ -29,7 +29,7 @@ def requires_grad(tree: T, flag: bool = True) -> T:
     def fresh(leaf: Tensor) -> Tensor:
         if flag and not (leaf.is_floating_point() or leaf.is_complex()):
             return leaf
-        return leaf.detach().requires_grad_(flag)
+        return leaf.detach().requires_grad_() if flag else leaf.detach()
 
     return leafwise(tree, fresh)
 
@@ -61,6 +61,6 @@ def cast(tree: T, dtype: torch.dtype, where: Any = None) -> T:
 
 def grads(tree: T) -> T:
     """Return the tree of the leaves' `.grad`, without those that have none."""
-    found = tuple([leaf.grad for leaf in tree._leaves])
+    found = tuple([leaf.grad if leaf.is_leaf or leaf.retains_grad else None for leaf in tree._leaves])
     structure, index = tree._structure.keeping(tuple([i for i, grad in enumerate(found) if grad is not None]), True)
     return tree._rebuild(tuple([grad for i in index if (grad := found[i]) is not None]), structure)

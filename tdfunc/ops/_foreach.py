@@ -18,9 +18,10 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _NAMES = (
     *("abs", "acos", "asin", "atan", "ceil", "clone", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10"),
     *("log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "add", "sub"),
-    *("mul", "div", "maximum", "minimum", "addcdiv", "addcmul", "lerp"),
+    *("mul", "div", "maximum", "minimum", "addcmul", "lerp"),
 )
-# Private names by necessity, there are no public ones; what a torch release lacks is done leaf by leaf.
+# Private names by necessity, there are no public ones; what a torch release lacks is done leaf by leaf. So is addcdiv: the
+# backward pass of its kernel takes its operands' rows for leaves (torch 2.13).
 _MANY: dict[Any, Callable[..., Any]] = {
     getattr(torch, name): getattr(torch, f"_foreach_{name}") for name in _NAMES if hasattr(torch, f"_foreach_{name}")
 }

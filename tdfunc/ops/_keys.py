@@ -9,7 +9,7 @@ from tdfunc._errors import KeyPathError, describe, show_path
 from tdfunc._typing import Key, T, TensorTree
 from tdfunc.structure import KeyPath, as_path
 
-from ._batch import batch_size
+from ._batch import batch_size, held_size
 from ._select import picked, rename_key, unknown_key
 
 
@@ -68,7 +68,7 @@ def prune(tree: T) -> T:
 
 def empty(tree: T, *, recurse: bool) -> T:
     """Return a tree of the same batch size without leaves; with `recurse` the nodes and the static values stay."""
-    return tree._rebuild((), tree._structure.emptying(recurse).sized(tuple(batch_size(tree))))
+    return tree._rebuild((), tree._structure.emptying(recurse).sized(held_size(batch_size(tree))))
 
 
 def rename_keys(tree: T, mapping: Mapping[Key, Key]) -> T:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tdfunc._typing import Size, T
 
-from ._batch import as_size, batch_dims
+from ._batch import as_size, batch_dims, held_size
 from ._foreach import each
 
 
@@ -36,6 +36,6 @@ def new(tree: T, fn: Callable[..., Tensor], op: str, size: Size, *args: Any, **o
     """Return the tree of `fn((*size, *event), ...)` for each leaf: the event shapes under another batch size."""
     wanted, dims = as_size(size), batch_dims(tree)
     if not tree._leaves:
-        return tree._rebuild((), tree._structure.sized(wanted))
+        return tree._rebuild((), tree._structure.sized(held_size(wanted)))
     given = {name: option for name, option in options.items() if option is not None}
     return tree._rebuild(each(tree, op, lambda leaf: fn(leaf, (*wanted, *leaf.shape[dims:]), *args, **given), tree._leaves), tree._structure)

@@ -15,7 +15,7 @@ from tdfunc._typing import T, TensorTree
 from ._batch import rederive
 from ._foreach import each, kernel
 from ._map import aligned
-from ._select import merge, partition
+from ._select import merge
 
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
@@ -73,9 +73,9 @@ def spread(tree: TensorTree, tensor: Tensor) -> Any:
 
 def _with_default(tree: T, other: Any, fn: Callable[..., Tensor], op: str, default: Any, kwargs: dict[str, Any]) -> T:
     """Return the tree of `fn` over the leaves that both have, and of `fn` with a default over those that one has."""
-    ours, theirs = dict(tree._structure.slots()), dict(other._structure.slots())
-    both, left = partition(tree, lambda path, _: path in theirs)
-    met, right = partition(other, lambda path, _: path in ours)
+    ours, theirs = tree._structure, other._structure
+    both, left = _inside(tree, theirs)
+    met, right = _inside(other, ours)
     result = binary(both, met, fn, op, **kwargs)
     if type(default) is str:
         if default != "intersection":
@@ -84,7 +84,19 @@ def _with_default(tree: T, other: Any, fn: Callable[..., Tensor], op: str, defau
             )
         return result
     _check_apart(left, right, op)
-    return merge(result, binary(left, default, fn, op, **kwargs), binary(right, default, flipped(fn), op, **kwargs))
+    parts = [result, binary(left, default, fn, op, **kwargs), binary(right, default, flipped(fn), op, **kwargs)]
+    parts = [part for part in parts if part._leaves] or parts[:1]
+    return merge(parts[0], *parts[1:])
+
+
+def _inside(tree: T, other: Any) -> tuple[T, T]:
+    """Return the tree of the leaves that a structure has too, and that of those which it has not."""
+    shared = [other.find(path) is not None for path in tree._structure.paths()]
+    parts: list[T] = []
+    for wanted in (True, False):
+        structure, index = tree._structure.keeping(tuple([i for i, inside in enumerate(shared) if inside is wanted]), True)
+        parts.append(tree._rebuild(tuple([tree._leaves[i] for i in index]), structure))
+    return parts[0], parts[1]
 
 
 def _check_apart(left: TensorTree, right: TensorTree, op: str) -> None:
@@ -171,7 +183,6 @@ def addcmul(a: Tensor, b: Any, c: Any, **kwargs: Any) -> Tensor:
     return torch.addcmul(a, _tensor(b, a), _tensor(c, a), **kwargs)
 
 
-@kernel("addcdiv")
 def addcdiv(a: Tensor, b: Any, c: Any, **kwargs: Any) -> Tensor:
     """Return a + b / c."""
     return torch.addcdiv(a, _tensor(b, a), _tensor(c, a), **kwargs)

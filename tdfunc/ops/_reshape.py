@@ -132,7 +132,7 @@ def unsqueeze(tree: T, dim: int) -> T:
 def expand(tree: T, shape: tuple[Any, ...], op: str = "expand") -> T:
     """Return the tree with its batch dims expanded, as views; -1 keeps a size."""
     wanted, have = sizes(shape), front(tree)
-    fits = len(wanted) >= len(have) and all(n in (-1, m) or m == 1 for n, m in zip(wanted[len(wanted) - len(have) :], have, strict=True))
+    fits = len(wanted) >= len(have) and all(n == -1 or n == m or m == 1 for n, m in zip(wanted[len(wanted) - len(have) :], have, strict=True))
     if not fits or any(n < 0 for n in wanted[: len(wanted) - len(have)]):
         raise BatchSizeError(
             describe(

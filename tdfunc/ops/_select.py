@@ -8,7 +8,7 @@ from tdfunc._errors import BatchSizeError, KeyPathError, StructureError, describ
 from tdfunc._typing import Key, T, TensorTree
 from tdfunc.structure import KeyPath, Structure, Subtree, as_path, is_pattern
 
-from ._batch import batch_size, common_prefix, front, front_at, with_batch_size
+from ._batch import batch_size, common_prefix, front, front_at, held_size, with_batch_size
 
 
 def unknown_key(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
@@ -44,7 +44,7 @@ def _split(structure: Any, path: KeyPath) -> KeyPath:
 def picked(tree: T, leaf_index: tuple[int, ...], structure: Structure) -> T:
     leaves = tree._leaves
     if not leaf_index:
-        structure = structure.sized(tuple(batch_size(tree)))
+        structure = structure.sized(held_size(batch_size(tree)))
     return tree._rebuild(tuple([leaves[i] for i in leaf_index]), structure)
 
 
@@ -241,9 +241,12 @@ def tie(tree: T, keys: tuple[Key, ...]) -> T:
         if type(entry) is not int:
             raise KeyPathError(describe("tie: not a leaf", at=show_path(path), fix="tie the leaves of the subtree one by one"))
         positions.append(entry)
-    shapes = {tuple(tree._leaves[i].shape) for i in positions}
-    if len(shapes) > 1:
-        raise StructureError(describe("tie: leaves of different shapes", at=keys, got=sorted(shapes), fix="tie leaves of one shape"))
+    shapes = [tree._leaves[i].shape for i in positions]
+    wrong = [shape for shape in shapes[1:] if shape != shapes[0]]
+    if wrong:
+        raise StructureError(
+            describe("tie: leaves of different shapes", at=keys, expected=tuple(shapes[0]), got=tuple(wrong[0]), fix="tie leaves of one shape")
+        )
     first = positions[0] if positions else 0
     structure, index = tree._structure.tying(((first, *[i for i in positions if i != first]),) if positions else ())
     return picked(tree, index, structure)

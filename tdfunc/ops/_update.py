@@ -8,7 +8,7 @@ from tdfunc._errors import BatchSizeError, KeyPathError, describe, show_path
 from tdfunc._typing import T, TensorTree
 from tdfunc.structure import KeyPath, Splice, Static, Structure
 
-from ._batch import batch_size, front_at
+from ._batch import batch_size, front_at, held_size
 from ._select import merge
 
 
@@ -68,7 +68,7 @@ def spliced(tree: T, path: KeyPath, move: Splice | None, new: tuple[Tensor, ...]
     else:
         made = leaves[:start] + new + leaves[stop:]
     if not made:
-        structure = structure.sized(tuple(batch_size(tree)))
+        structure = structure.sized(held_size(batch_size(tree)))
     return tree._rebuild(made, structure)
 
 

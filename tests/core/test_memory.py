@@ -141,6 +141,8 @@ def test_storages_over_one_array_are_held_once_where_they_overlap():
     assert a.untyped_storage() is not b.untyped_storage()
     assert sizes(TensorDict(a=a, b=b)) == (12 * FLOAT, 10 * FLOAT)
     assert sizes(TensorDict(a=b, b=a)) == (12 * FLOAT, 10 * FLOAT)
+    one_within = TensorDict(a=torch.from_numpy(array[:8]), b=torch.from_numpy(array[2:4]), c=torch.from_numpy(array[5:]))
+    assert sizes(one_within) == (15 * FLOAT, 10 * FLOAT)
 
 
 def test_neighbours_in_memory_are_not_one():
@@ -234,7 +236,9 @@ SPARSE = {
     "coo without entries": (lambda: torch.zeros(100).to_sparse(), 0),
     "csr": (lambda: torch.eye(100).to_sparse_csr(), (101 + 100) * LONG + 100 * FLOAT),
     "csr with small indices": (
-        lambda: torch.sparse_csr_tensor(torch.tensor([0, 1], dtype=torch.int32), torch.tensor([3], dtype=torch.int32), torch.ones(1), (1, 9), check_invariants=True),
+        lambda: torch.sparse_csr_tensor(
+            torch.tensor([0, 1], dtype=torch.int32), torch.tensor([3], dtype=torch.int32), torch.ones(1), (1, 9), check_invariants=True
+        ),
         3 * 4 + FLOAT,
     ),
     "csc": (lambda: torch.ones(2, 7).to_sparse_csc(), (8 + 14) * LONG + 14 * FLOAT),
@@ -353,7 +357,7 @@ def test_a_wrapper_that_does_not_say_what_is_in_it_counts_like_a_tensor():
 
 def test_a_wrapper_counts_its_inner_tensors_and_not_its_own_shape():
     x = Scaled(torch.zeros(6, dtype=torch.int8), torch.ones(1, dtype=torch.float64))
-    assert sizes(TensorDict(a=x)) == (6 + DOUBLE,) * 2
+    assert sizes(TensorDict(a=x)) == sizes(TensorDict(a=x), local=False) == (6 + DOUBLE,) * 2
 
 
 def test_wrappers_in_wrappers_count_what_is_innermost():
@@ -375,8 +379,8 @@ def test_a_wrapped_parameter_counts_its_gradient_as_wrapped():
 
 
 def test_a_tensor_without_a_storage_counts_its_elements():
-    x = torch.zeros(6).to_mkldnn()
-    assert sizes(TensorDict(a=x)) == (24, 24)
+    x, y = torch.zeros(6).to_mkldnn(), torch.zeros(6).to_mkldnn()
+    assert sizes(TensorDict(a=x, b=y)) == (48, 48)
     assert sizes(TensorDict(a=x, b=x)) == (48, 24)
 
 
