@@ -59,44 +59,64 @@ _SWAPPED: dict[Any, Any] = {
 }
 # A tree first: its method of the same name.
 _METHODS: dict[Any, str] = {
-    function: name
-    for name in (
-        *("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p"),
-        *("log2", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
-        *("isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "logical_not", "bitwise_not", "nan_to_num"),
-        *(
-            "add",
-            "sub",
-            "rsub",
-            "mul",
-            "div",
-            "pow",
-            "fmod",
-            "floor_divide",
-            "atan2",
-            "maximum",
-            "minimum",
-            "bitwise_and",
-            "bitwise_or",
-            "bitwise_xor",
-        ),
-        *("logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "clamp", "clamp_min", "clamp_max", "lerp", "addcmul"),
-        *("addcdiv", "sum", "mean", "nansum", "nanmean", "prod", "std", "var", "amax", "amin", "max", "min", "argmax", "argmin", "all", "any"),
-        *("logsumexp", "count_nonzero", "median", "quantile", "cumsum", "cumprod", "cummax", "cummin", "softmax", "log_softmax", "dot"),
-        *("reshape", "flatten", "unflatten", "permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "squeeze", "unsqueeze"),
-        *("broadcast_to", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "roll", "rot90", "narrow", "unbind", "split", "chunk"),
-        *("tensor_split", "gather", "index_select", "take", "masked_select", "masked_fill", "atleast_1d", "atleast_2d", "atleast_3d"),
-        *("clone", "detach", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "numel", "equal", "allclose"),
-    )
-    for function in _both((name,))
-}
-_METHODS |= {
     torch.remainder: "mod",
     torch.Tensor.remainder: "mod",
     functional.relu: "relu",
     functional.softplus: "softplus",
     functional.softmax: "softmax",
 }
+_METHODS.update(
+    {
+        function: name
+        for name in (
+            *(
+                "abs",
+                "acos",
+                "asin",
+                "atan",
+                "ceil",
+                "cos",
+                "cosh",
+                "erf",
+                "erfc",
+                "exp",
+                "expm1",
+                "floor",
+                "frac",
+                "lgamma",
+                "log",
+                "log10",
+                "log1p",
+            ),
+            *("log2", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
+            *("isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "logical_not", "bitwise_not", "nan_to_num"),
+            *(
+                "add",
+                "sub",
+                "rsub",
+                "mul",
+                "div",
+                "pow",
+                "fmod",
+                "floor_divide",
+                "atan2",
+                "maximum",
+                "minimum",
+                "bitwise_and",
+                "bitwise_or",
+                "bitwise_xor",
+            ),
+            *("logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "clamp", "clamp_min", "clamp_max", "lerp", "addcmul"),
+            *("addcdiv", "sum", "mean", "nansum", "nanmean", "prod", "std", "var", "amax", "amin", "max", "min", "argmax", "argmin", "all", "any"),
+            *("logsumexp", "count_nonzero", "median", "quantile", "cumsum", "cumprod", "cummax", "cummin", "softmax", "log_softmax", "dot"),
+            *("reshape", "flatten", "unflatten", "permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "squeeze", "unsqueeze"),
+            *("broadcast_to", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "roll", "rot90", "narrow", "unbind", "split", "chunk"),
+            *("tensor_split", "gather", "index_select", "take", "masked_select", "masked_fill", "atleast_1d", "atleast_2d", "atleast_3d"),
+            *("clone", "detach", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "numel", "equal", "allclose"),
+        )
+        for function in _both((name,))
+    }
+)
 
 
 def _where(condition: Any, input: Any, other: Any) -> Any:

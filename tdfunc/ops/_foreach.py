@@ -56,7 +56,7 @@ def in_transform() -> bool:
 _level: Callable[[], int | None] | None = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", None)
 
 
-def _each(_tree: TensorTree, _op: str, fn: Callable[..., Tensor], leaves: tuple[Any, ...], *others: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+def _each(_tree: TensorTree, _op: str, fn: Callable[..., Any], leaves: tuple[Any, ...], *others: Any, **kwargs: Any) -> tuple[Tensor, ...]:
     if not others:
         return tuple([fn(leaf, **kwargs) for leaf in leaves])
     columns = [other if type(other) is tuple else (other,) * len(leaves) for other in others]
@@ -64,7 +64,7 @@ def _each(_tree: TensorTree, _op: str, fn: Callable[..., Tensor], leaves: tuple[
 
 
 @traced_as(_each)
-def each(tree: TensorTree, op: str, fn: Callable[..., Tensor], leaves: tuple[Any, ...], *others: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+def each(tree: TensorTree, op: str, fn: Callable[..., Any], leaves: tuple[Any, ...], *others: Any, **kwargs: Any) -> tuple[Tensor, ...]:
     """Return `fn(leaf, *others, **kwargs)` for each leaf.
 
     Args:
@@ -93,7 +93,7 @@ def each(tree: TensorTree, op: str, fn: Callable[..., Tensor], leaves: tuple[Any
         raise error from None
 
 
-def explain(tree: TensorTree, op: str, fn: Callable[..., Tensor], leaves: tuple[Any, ...], others: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def explain(tree: TensorTree, op: str, fn: Callable[..., Any], leaves: tuple[Any, ...], others: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise the error of the first leaf for which `fn` fails, with its path."""
     columns = [other if type(other) is tuple else (other,) * len(leaves) for other in others]
     for path, *row in zip(tree._structure.paths(), leaves, *columns, strict=True):

@@ -20,7 +20,7 @@ from ._select import merge
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
-def unary(tree: T, fn: Callable[..., Tensor], op: str, **kwargs: Any) -> T:
+def unary(tree: T, fn: Callable[..., Any], op: str, **kwargs: Any) -> T:
     """Return the tree of `fn(leaf, **kwargs)`, for a function that keeps the shape."""
     return tree._rebuild(each(tree, op, fn, tree._leaves, **kwargs), tree._structure)
 

@@ -94,7 +94,15 @@ def _dims_as_ones(new: Tensor, leaf: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def reduce(
-    tree: T, fn: Callable[..., Tensor], op: str, dim: Dim = None, *, keepdim: bool = False, joined: bool = False, one: bool = False, **kwargs: Any
+    tree: TensorTree,
+    fn: Callable[..., Tensor],
+    op: str,
+    dim: Dim = None,
+    *,
+    keepdim: bool = False,
+    joined: bool = False,
+    one: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Return the tree of the leaves reduced, or one tensor for all of them.
 
@@ -138,7 +146,7 @@ def _joined(tree: TensorTree, fn: Callable[..., Any], op: str, dim: Dim, keepdim
     return fn(torch.cat(tuple(tree._leaves), at), dim=at, keepdim=keepdim, **kwargs)
 
 
-def extrema(tree: T, fn: Callable[..., Any], op: str, dim: Dim, *, keepdim: bool = False) -> Extrema:
+def extrema(tree: TensorTree, fn: Callable[..., Any], op: str, dim: Dim, *, keepdim: bool = False) -> Extrema:
     """Return the values and indices along a batch dim, or along the flattened event dims, of `torch.max` and the like."""
     if type(dim) is not str:
         dim = batch_dim(tree, dim, op)
@@ -154,14 +162,14 @@ def along(tree: T, fn: Callable[..., Tensor], op: str, dim: int, **kwargs: Any) 
     return tree._rebuild(each(tree, op, fn, tree._leaves, dim=at, **kwargs), tree._structure)
 
 
-def cumulative_extrema(tree: T, fn: Callable[..., Any], op: str, dim: int) -> Extrema:
+def cumulative_extrema(tree: TensorTree, fn: Callable[..., Any], op: str, dim: int) -> Extrema:
     """Return the values and indices of `torch.cummin` or `torch.cummax` along a batch dim."""
     at = batch_dim(tree, dim, op)
     pairs: Any = each(tree, op, fn, tree._leaves, dim=at)
     return Extrema(*[tree._rebuild(tuple([pair[i] for pair in pairs]), tree._structure) for i in (0, 1)])
 
 
-def quantile(tree: T, q: Any, dim: Dim = None, *, keepdim: bool = False, interpolation: str = "linear") -> T:
+def quantile(tree: TensorTree, q: Any, dim: Dim = None, *, keepdim: bool = False, interpolation: str = "linear") -> Any:
     """Return the tree of quantiles; of several, a first batch dim counts them."""
 
     def fn(leaf: Tensor, dim: int) -> Tensor:
@@ -170,7 +178,7 @@ def quantile(tree: T, q: Any, dim: Dim = None, *, keepdim: bool = False, interpo
     return reduce(tree, fn, "quantile", dim, keepdim=keepdim, one=True)
 
 
-def norm(tree: T, p: float, dim: Dim = None, *, keepdim: bool = False, joined: bool = False, dtype: torch.dtype | None = None) -> Any:
+def norm(tree: TensorTree, p: float, dim: Dim = None, *, keepdim: bool = False, joined: bool = False, dtype: torch.dtype | None = None) -> Any:
     """Return the tree of the p-norms."""
     return reduce(tree, lambda leaf, **kw: torch.linalg.vector_norm(leaf, p, dtype=dtype, **kw), "norm", dim, keepdim=keepdim, joined=joined)
 

@@ -132,7 +132,8 @@ def unsqueeze(tree: T, dim: int) -> T:
 def expand(tree: T, shape: tuple[Any, ...], op: str = "expand") -> T:
     """Return the tree with its batch dims expanded, as views; -1 keeps a size."""
     wanted, have = sizes(shape), front(tree)
-    fits = len(wanted) >= len(have) and all(n == -1 or n == m or m == 1 for n, m in zip(wanted[len(wanted) - len(have) :], have, strict=True))
+    # Compared one by one: Dynamo does not find a symbolic size in a tuple.
+    fits = len(wanted) >= len(have) and all(n == -1 or n == m or m == 1 for n, m in zip(wanted[len(wanted) - len(have) :], have, strict=True))  # noqa: PLR1714
     if not fits or any(n < 0 for n in wanted[: len(wanted) - len(have)]):
         raise BatchSizeError(
             describe(

@@ -116,7 +116,7 @@ def adamw(
     return _adam(lr, betas, eps, weight_decay, True, amsgrad, maximize)
 
 
-def _adam(  # noqa: PLR0917 - the arguments of adam and adamw, in their order
+def _adam(
     lr: LearningRate,
     betas: tuple[float, float],
     eps: float,
