@@ -74,7 +74,7 @@ def held_size(size: Iterable[Any]) -> tuple[int, ...]:
     A symbolic size becomes the number that it stands for, which makes a guard of it, so a trace for each. (The length of a
     range is how Dynamo, in torch 2.13, is told so; it does not trace `int` and `operator.index` to a number.)
     """
-    return tuple([len(range(n)) for n in size])
+    return tuple([n if type(n) is int else len(range(n)) for n in size])
 
 
 def as_size(size: Size) -> tuple[int, ...]:

@@ -20,6 +20,9 @@ def to(tree: T, *args: Any, **kwargs: Any) -> T:
         raise StructureError(
             describe("to: expected a device, a dtype or both", got=[type(arg).__name__ for arg in args], fix="td.to(other.device, other.dtype)")
         )
+    if len(args) == 1 and not kwargs:
+        (target,) = args
+        return leafwise(tree, lambda leaf: leaf.to(target))
     return leafwise(tree, lambda leaf: leaf.to(*args, **kwargs))
 
 

@@ -47,16 +47,26 @@ def normal_dims(tree: TensorTree, dims: Any, op: str, *, new: int = 0) -> tuple[
     return found
 
 
-def over_batch(tree: T, op: str, fn: Callable[[Tensor, int], Tensor]) -> T:
-    """Return the tree of `fn(leaf, event rank)`, for a function that works on the batch dims and leaves the event dims.
+def over_batch(tree: T, op: str, fn: Callable[..., Tensor], by_rank: Callable[[int], Any] | None = None, **kwargs: Any) -> T:
+    """Return the tree of `fn(leaf, **kwargs)`, for a function that works on the batch dims and leaves the event dims.
 
-    A tree without leaves has its batch size put through the same function, on a tensor that holds nothing.
+    Args:
+        tree: The tree. One without leaves has its batch size put through the same function, on a tensor that holds nothing.
+        op: What the user called, for messages.
+        fn: The function.
+        by_rank: What `fn` takes after the leaf, made once for each event rank.
+        **kwargs: Further arguments of `fn`.
     """
     leaves, structure = tree._leaves, tree._structure
     if not leaves:
         held = torch.empty(structure.stored_size(), device="meta")
-        return tree._rebuild(leaves, structure.sized(tuple(fn(held, 0).shape)))
-    return tree._rebuild(each(tree, op, fn, leaves, structure.ranks()), structure)
+        result = fn(held, **kwargs) if by_rank is None else fn(held, by_rank(0), **kwargs)
+        return tree._rebuild(leaves, structure.sized(tuple(result.shape)))
+    if by_rank is None:
+        return tree._rebuild(each(tree, op, fn, leaves, **kwargs), structure)
+    ranks = structure.ranks()
+    made = {rank: by_rank(rank) for rank in sorted(set(ranks))}
+    return tree._rebuild(each(tree, op, fn, leaves, tuple([made[rank] for rank in ranks]), **kwargs), structure)
 
 
 def over_batch_many(tree: T, op: str, fn: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[T, ...]:

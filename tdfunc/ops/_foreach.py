@@ -18,7 +18,7 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _NAMES = (
     *("abs", "acos", "asin", "atan", "ceil", "clone", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10"),
     *("log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "add", "sub"),
-    *("mul", "div", "maximum", "minimum", "addcmul", "lerp"),
+    *("mul", "div", "pow", "maximum", "minimum", "addcmul", "lerp"),
 )
 # Private names by necessity, there are no public ones; what a torch release lacks is done leaf by leaf. So is addcdiv: the
 # backward pass of its kernel takes its operands' rows for leaves (torch 2.13).
@@ -30,6 +30,7 @@ for _operator, _name in (
     (operator.sub, "sub"),
     (operator.mul, "mul"),
     (operator.truediv, "div"),
+    (operator.pow, "pow"),
     (operator.neg, "neg"),
     (operator.abs, "abs"),
 ):
@@ -58,7 +59,9 @@ _level: Callable[[], int | None] | None = getattr(getattr(torch._C, "_functorch"
 
 def _each(_tree: TensorTree, _op: str, fn: Callable[..., Any], leaves: tuple[Any, ...], *others: Any, **kwargs: Any) -> tuple[Tensor, ...]:
     if not others:
-        return tuple([fn(leaf, **kwargs) for leaf in leaves])
+        return tuple([fn(leaf, **kwargs) for leaf in leaves]) if kwargs else tuple([fn(leaf) for leaf in leaves])
+    if len(others) == 1 and type(others[0]) is tuple and not kwargs:
+        return tuple([fn(leaf, other) for leaf, other in zip(leaves, others[0], strict=True)])
     columns = [other if type(other) is tuple else (other,) * len(leaves) for other in others]
     return tuple([fn(*row, **kwargs) for row in zip(leaves, *columns, strict=True)])
 

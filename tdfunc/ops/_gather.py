@@ -33,7 +33,12 @@ def gather(tree: T, dim: int, positions: Tensor) -> T:
             )
         )
     dims = len(have)
-    return over_batch(tree, "gather", lambda leaf, rank: leaf.gather(at, positions[(..., *[None] * rank)].expand(*wanted, *leaf.shape[dims:])))
+    return over_batch(
+        tree,
+        "gather",
+        lambda leaf, index: leaf.gather(at, index.expand(*wanted, *leaf.shape[dims:])),
+        lambda rank: positions[(..., *[None] * rank)],
+    )
 
 
 def index_select(tree: T, dim: int, positions: Tensor) -> T:
@@ -48,7 +53,7 @@ def index_select(tree: T, dim: int, positions: Tensor) -> T:
                 fix="td[:, index] for other indices",
             )
         )
-    return over_batch(tree, "index_select", lambda leaf, _: leaf.index_select(at, positions.to(leaf.device)))
+    return over_batch(tree, "index_select", lambda leaf: leaf.index_select(at, positions.to(leaf.device)))
 
 
 def take(tree: T, positions: Tensor) -> T:

@@ -8,8 +8,9 @@ from typing import Any
 from tdfunc._errors import KeyPathError, describe, show_path
 from tdfunc._typing import Key, T, TensorTree
 from tdfunc.structure import KeyPath, as_path
+from tdfunc.structure import empty as no_entries
 
-from ._batch import batch_size, held_size
+from ._batch import front, held_size
 from ._select import picked, rename_key, unknown_key
 
 
@@ -68,7 +69,8 @@ def prune(tree: T) -> T:
 
 def empty(tree: T, *, recurse: bool) -> T:
     """Return a tree of the same batch size without leaves; with `recurse` the nodes and the static values stay."""
-    return tree._rebuild((), tree._structure.emptying(recurse).sized(held_size(batch_size(tree))))
+    size = held_size(front(tree))
+    return tree._rebuild((), tree._structure.emptying().sized(size) if recurse else no_entries(size))
 
 
 def rename_keys(tree: T, mapping: Mapping[Key, Key]) -> T:

@@ -14,7 +14,7 @@ from tdfunc.structure import Structure
 
 from ._batch import batch_dims, batch_size
 from ._dims import batch_dim, normal_dims
-from ._foreach import each
+from ._foreach import each, kernel
 from ._map import aligned
 
 
@@ -37,7 +37,7 @@ class _Way(NamedTuple):
 def _way(tree: TensorTree, op: str, dim: Dim, keepdim: bool, one: bool) -> _Way:
     """Return how to reduce over all, over batch dims or over the event dims; `one`: the function takes one dim only."""
     structure = tree._structure
-    scalar = structure if keepdim else structure.ranking((0,) * structure.count(), (0,) * len(structure.extras()))
+    scalar = structure if keepdim else _scalars(tree)
     if dim is None:
         return _Way(_flat, 0, _ones if keepdim else _as_it_is, scalar if tree._leaves else structure.sized(()))
     dims = batch_dims(tree)
@@ -55,6 +55,16 @@ def _way(tree: TensorTree, op: str, dim: Dim, keepdim: bool, one: bool) -> _Way:
     if len(at) == 1 or not one:
         return _Way(lambda leaf: leaf, at[0] if len(at) == 1 else at, ones, structure)
     return _Way(lambda leaf: _gathered(leaf, at), 0, ones, structure)
+
+
+def _scalars(tree: TensorTree) -> Structure:
+    """Return the structure with all event dims gone: of a leaf, the batch is what is left."""
+    structure = tree._structure
+    return structure.ranking((0,) * structure.count(), (0,) * len(structure.extras()))
+
+
+_WHOLE = frozenset({torch.sum, torch.mean, torch.nansum, torch.nanmean, torch.prod, torch.amax, torch.amin})
+"""The reductions that take a whole tensor where no dim is given."""
 
 
 def _flat(leaf: Tensor) -> Tensor:
@@ -118,6 +128,11 @@ def reduce(
     """
     if joined:
         return _joined(tree, fn, op, dim, keepdim, kwargs)
+    if not keepdim and tree._leaves:
+        if type(dim) is int:
+            return tree._rebuild(each(tree, op, fn, tree._leaves, dim=batch_dim(tree, dim, op), **kwargs), tree._structure)
+        if dim is None and fn in _WHOLE:
+            return tree._rebuild(each(tree, op, fn, tree._leaves, **kwargs), _scalars(tree))
     before, at, after, structure = _way(tree, op, dim, keepdim, one)
     return tree._rebuild(each(tree, op, lambda leaf: after(fn(before(leaf), dim=at, **kwargs), leaf), tree._leaves), structure)
 
@@ -178,8 +193,15 @@ def quantile(tree: TensorTree, q: Any, dim: Dim = None, *, keepdim: bool = False
     return reduce(tree, fn, "quantile", dim, keepdim=keepdim, one=True)
 
 
+@kernel("norm")
+def _norm(leaf: Tensor, p: float) -> Tensor:
+    return torch.linalg.vector_norm(leaf, p)
+
+
 def norm(tree: TensorTree, p: float, dim: Dim = None, *, keepdim: bool = False, joined: bool = False, dtype: torch.dtype | None = None) -> Any:
     """Return the tree of the p-norms."""
+    if dim is None and dtype is None and not (keepdim or joined) and tree._leaves:
+        return tree._rebuild(each(tree, "norm", _norm, tree._leaves, p), _scalars(tree))
     return reduce(tree, lambda leaf, **kw: torch.linalg.vector_norm(leaf, p, dtype=dtype, **kw), "norm", dim, keepdim=keepdim, joined=joined)
 
 
@@ -204,7 +226,7 @@ def global_norm(tree: TensorTree, p: float = 2.0) -> Tensor:
     """Return the p-norm of all elements of all leaves as one vector; a tied leaf counts once."""
     if not tree._leaves:
         return torch.zeros(())
-    norms = [torch.linalg.vector_norm(leaf, p) for leaf in tree._leaves]
+    norms = each(tree, "global_norm", _norm, tree._leaves, p)
     return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]), p)
 
 

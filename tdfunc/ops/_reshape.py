@@ -28,8 +28,10 @@ def reshape(tree: T, shape: tuple[Any, ...], *, view: bool = False) -> T:
     wanted = _resolved(tree, sizes(shape), op)
     dims = batch_dims(tree)
     if view:
-        return over_batch(tree, op, lambda leaf, _: leaf.view(*wanted, *leaf.shape[dims:]))
-    return over_batch(tree, op, lambda leaf, _: leaf.reshape(*wanted, *leaf.shape[dims:]))
+        return over_batch(tree, op, lambda leaf: leaf.view(*wanted, *leaf.shape[dims:]))
+    if len(wanted) == 1 and dims:
+        return over_batch(tree, op, lambda leaf: leaf.flatten(0, dims - 1))
+    return over_batch(tree, op, lambda leaf: leaf.reshape(*wanted, *leaf.shape[dims:]))
 
 
 def view_dtype(tree: T, dtype: torch.dtype) -> T:
@@ -62,7 +64,7 @@ def flatten(tree: T, start: int, end: int) -> T:
     first, last = batch_dim(tree, start, "flatten"), batch_dim(tree, end, "flatten")
     if first > last:
         raise BatchSizeError(describe("flatten: the range of dims is empty", expected="start <= end", got=(start, end), fix="td.flatten()"))
-    return over_batch(tree, "flatten", lambda leaf, _: leaf.flatten(first, last))
+    return over_batch(tree, "flatten", lambda leaf: leaf.flatten(first, last))
 
 
 def unflatten(tree: T, dim: int, size: Any) -> T:
@@ -82,7 +84,7 @@ def unflatten(tree: T, dim: int, size: Any) -> T:
             )
         )
     wanted = tuple([have // known if n == -1 else n for n in given])
-    return over_batch(tree, "unflatten", lambda leaf, _: leaf.unflatten(at, wanted))
+    return over_batch(tree, "unflatten", lambda leaf: leaf.unflatten(at, wanted))
 
 
 def permute(tree: T, dims: tuple[Any, ...]) -> T:
@@ -98,13 +100,13 @@ def permute(tree: T, dims: tuple[Any, ...]) -> T:
                 fix=f"td.permute{tuple(reversed(range(n)))}",
             )
         )
-    return over_batch(tree, "permute", lambda leaf, _: leaf.permute(*order, *range(n, leaf.dim())))
+    return over_batch(tree, "permute", Tensor.permute, lambda rank: (*order, *range(n, n + rank)))
 
 
 def transpose(tree: T, dim0: int, dim1: int) -> T:
     """Return the tree with two batch dims swapped."""
     a, b = batch_dim(tree, dim0, "transpose"), batch_dim(tree, dim1, "transpose")
-    return over_batch(tree, "transpose", lambda leaf, _: leaf.transpose(a, b))
+    return over_batch(tree, "transpose", lambda leaf: leaf.transpose(a, b))
 
 
 def movedim(tree: T, source: Any, destination: Any) -> T:
@@ -112,7 +114,7 @@ def movedim(tree: T, source: Any, destination: Any) -> T:
     a, b = normal_dims(tree, source, "movedim"), normal_dims(tree, destination, "movedim")
     if len(a) != len(b):
         raise BatchSizeError(describe("movedim: as many places as dims", expected=f"{len(a)} places", got=b, fix="td.movedim(0, -1)"))
-    return over_batch(tree, "movedim", lambda leaf, _: leaf.movedim(a, b))
+    return over_batch(tree, "movedim", lambda leaf: leaf.movedim(a, b))
 
 
 def squeeze(tree: T, dim: Any) -> T:
@@ -120,13 +122,13 @@ def squeeze(tree: T, dim: Any) -> T:
     whole = front(tree)
     candidates = range(len(whole)) if dim is None else normal_dims(tree, dim, "squeeze")
     at = tuple([i for i in candidates if whole[i] == 1])
-    return over_batch(tree, "squeeze", lambda leaf, _: leaf.squeeze(at)) if at else tree
+    return over_batch(tree, "squeeze", lambda leaf: leaf.squeeze(at)) if at else tree
 
 
 def unsqueeze(tree: T, dim: int) -> T:
     """Return the tree with a batch dim of size 1 more."""
     at = batch_dim(tree, dim, "unsqueeze", new=1)
-    return over_batch(tree, "unsqueeze", lambda leaf, _: leaf.unsqueeze(at))
+    return over_batch(tree, "unsqueeze", lambda leaf: leaf.unsqueeze(at))
 
 
 def expand(tree: T, shape: tuple[Any, ...], op: str = "expand") -> T:
@@ -143,8 +145,7 @@ def expand(tree: T, shape: tuple[Any, ...], op: str = "expand") -> T:
                 fix="td.unsqueeze(dim) first",
             )
         )
-    dims = len(have)
-    return over_batch(tree, op, lambda leaf, _: leaf.expand(*wanted, *leaf.shape[dims:]))
+    return over_batch(tree, op, Tensor.expand, lambda rank: (*wanted, *[-1] * rank))
 
 
 def repeat(tree: T, repeats: tuple[Any, ...], op: str = "repeat") -> T:
@@ -156,7 +157,7 @@ def repeat(tree: T, repeats: tuple[Any, ...], op: str = "repeat") -> T:
                 f"{op}: fewer repeats than batch dims", expected=f"at least {batch_dims(tree)} numbers", got=times, fix="td.tile(...) fills with ones"
             )
         )
-    return over_batch(tree, op, lambda leaf, rank: leaf.repeat(*times, *[1] * rank))
+    return over_batch(tree, op, Tensor.repeat, lambda rank: (*times, *[1] * rank))
 
 
 def tile(tree: T, repeats: tuple[Any, ...]) -> T:
@@ -179,13 +180,13 @@ def repeat_interleave(tree: T, repeats: Any, dim: int | None, output_size: int |
                 fix="an int for all rows",
             )
         )
-    return over_batch(tree, "repeat_interleave", lambda leaf, _: leaf.repeat_interleave(repeats, at, output_size=output_size))
+    return over_batch(tree, "repeat_interleave", lambda leaf: leaf.repeat_interleave(repeats, at, output_size=output_size))
 
 
 def flip(tree: T, dims: Any, op: str = "flip") -> T:
     """Return the tree reversed along batch dims."""
     at = normal_dims(tree, dims, op)
-    return over_batch(tree, op, lambda leaf, _: leaf.flip(at))
+    return over_batch(tree, op, lambda leaf: leaf.flip(at))
 
 
 def roll(tree: T, shifts: Any, dims: Any) -> T:
@@ -196,7 +197,7 @@ def roll(tree: T, shifts: Any, dims: Any) -> T:
     by = tuple(shifts) if isinstance(shifts, tuple | list) else (shifts,)
     if len(by) != len(at):
         raise BatchSizeError(describe("roll: one shift for each dim", expected=f"{len(at)} shifts", got=by, fix="td.roll(1, 0)"))
-    return over_batch(tree, "roll", lambda leaf, _: leaf.roll(by, at))
+    return over_batch(tree, "roll", lambda leaf: leaf.roll(by, at))
 
 
 def rot90(tree: T, k: int, dims: Any) -> T:
@@ -204,7 +205,7 @@ def rot90(tree: T, k: int, dims: Any) -> T:
     plane = normal_dims(tree, dims, "rot90")
     if len(plane) != 2:
         raise BatchSizeError(describe("rot90: a plane has two dims", expected="two batch dims", got=plane, fix="td.rot90(1, (0, 1))"))
-    return over_batch(tree, "rot90", lambda leaf, _: leaf.rot90(k, plane))
+    return over_batch(tree, "rot90", lambda leaf: leaf.rot90(k, plane))
 
 
 def narrow(tree: T, dim: int, start: Any, length: int) -> T:
@@ -221,7 +222,7 @@ def narrow(tree: T, dim: int, start: Any, length: int) -> T:
                 fix="td[start:stop]",
             )
         )
-    return over_batch(tree, "narrow", lambda leaf, _: leaf.narrow(at, first, length))
+    return over_batch(tree, "narrow", lambda leaf: leaf.narrow(at, first, length))
 
 
 def pad(tree: T, pads: Any, value: float = 0.0) -> T:
@@ -240,11 +241,8 @@ def pad(tree: T, pads: Any, value: float = 0.0) -> T:
         )
     pairs = [flat[i : i + 2] for i in range(0, len(flat), 2)] + [(0, 0)] * (dims - len(flat) // 2)
 
-    def padded(leaf: Tensor, rank: int) -> Tensor:
-        reversed_pads = [0, 0] * rank + [n for pair in reversed(pairs) for n in pair]
-        return torch.nn.functional.pad(leaf, reversed_pads, value=value)
-
-    return over_batch(tree, "pad", padded)
+    # torch counts the pads from the last dim on
+    return over_batch(tree, "pad", torch.nn.functional.pad, lambda rank: [0, 0] * rank + [n for pair in reversed(pairs) for n in pair], value=value)
 
 
 def atleast(tree: T, n: int) -> T:

@@ -149,8 +149,13 @@ def partition(tree: T, where: Any, op: str = "partition") -> tuple[T, T]:
 
 def split_keys(tree: T, *wheres: Any) -> tuple[T, ...]:
     """Return a tree for each of several sets of leaves, and one of the rest; a leaf goes to the first set that has it."""
-    columns = [chosen(tree, where, "split_keys") for where in wheres]
     structure = tree._structure
+    sets = [list(where) if isinstance(where, list | set | frozenset) else [where] for where in wheres]
+    if not any(callable(item) or isinstance(item, list) for items in sets for item in items):
+        found = structure.splitting(tuple([tuple([as_path(key) for key in items]) for items in sets]))
+        if found is not None:
+            return tuple([picked(tree, index, part) for part, index in found])
+    columns = [chosen(tree, where, "split_keys") for where in wheres]
     parts: list[T] = []
     taken = [False] * structure.count()
     for column in columns:

@@ -64,8 +64,8 @@ def sorting(structure: Structure) -> tuple[Structure, tuple[int, ...]]:
 
 
 @memo
-def emptying(structure: Structure, nodes: bool) -> Structure:
-    """Return the structure without leaves: the nodes and the static values stay if asked."""
+def emptying(structure: Structure) -> Structure:
+    """Return the structure without leaves: the nodes and the static values stay."""
 
     def bare(node: Branch) -> Branch:
         items: Items = {}
@@ -76,7 +76,7 @@ def emptying(structure: Structure, nodes: bool) -> Structure:
                 items[name] = item
         return Branch(0, items)
 
-    return fold(bare(unfold(structure)) if nodes else Branch(0, {}), structure.size)[0]
+    return fold(bare(unfold(structure)), structure.size)[0]
 
 
 @memo

@@ -84,11 +84,14 @@ class Structure(Trie):
     def sorting(self) -> tuple[Structure, tuple[int, ...]]:
         return _levels.sorting(self)
 
-    def emptying(self, nodes: bool) -> Structure:
-        return _levels.emptying(self, nodes)
+    def emptying(self) -> Structure:
+        return _levels.emptying(self)
 
     def pruning(self) -> tuple[Structure, tuple[int, ...]]:
         return _levels.pruning(self)
+
+    def splitting(self, sets: tuple[tuple[KeyPath, ...], ...]) -> tuple[tuple[Structure, tuple[int, ...]], ...] | None:
+        return _glob.splitting(self, sets)
 
     def matching(self, pattern: KeyPath) -> tuple[KeyPath, ...]:
         return _glob.matching(self, pattern)
@@ -100,6 +103,6 @@ register_value(
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
         *("is_flat", "leaf_keys", "all_entries", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
         *("untying", "ranking", "aligning", "differences", "extra_at", "lacking", "flattening", "unflattening", "sorting", "emptying", "pruning"),
-        "matching",
+        *("matching", "splitting"),
     ),
 )

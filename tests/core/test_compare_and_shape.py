@@ -190,8 +190,9 @@ def test_zeros_like_and_the_torch_functions_on_trees():
         assert got.structure is td.structure
         assert all(torch.equal(a, torch.zeros_like(b)) and a.dtype == b.dtype for a, b in zip(got._leaves, td._leaves, strict=True))
     assert torch.clone(td).equal(td)
-    with pytest.raises(StructureError, match=r"torch\.sin does not take a TensorDict[\s\S]*td\.map"):
-        torch.sin(td)
+    assert torch.sin(td).equal(td.map(torch.sin))
+    with pytest.raises(StructureError, match=r"torch\.erfinv does not take a TensorDict[\s\S]*td\.map"):
+        torch.erfinv(td)
 
 
 def test_to_dict_is_nested_dicts_that_build_the_tree_again():

@@ -138,7 +138,7 @@ def test_a_static_value_takes_one_line_whatever_its_repr():
     assert lines(TensorDict(s=Odd(), n=static(5)))[1:] == ["  s  static  Odd( a )", "  n  static  5)"]
 
 
-@pytest.mark.parametrize("leaf", [1, None, "x\ny", (2, 3), object(), [1], float("nan")], ids=repr)
+@pytest.mark.parametrize("leaf", [1, None, "x\ny", (2, 3), object(), [1], float("nan")], ids=lambda leaf: type(leaf).__name__)
 def test_leaves_that_are_no_tensors_print_as_their_type(leaf):
     td = _pytree.tree_map(lambda _: leaf, tree())
     for text in (repr(td), td._repr_html_(), str(dict(list(td.__rich_repr__())[1:]))):
