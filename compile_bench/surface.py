@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 
-import tensordict
 import torch
 from torch.utils import _pytree
 
@@ -56,11 +55,15 @@ def shapes() -> list[Row]:
     index = torch.tensor([2, 0])
     mask = torch.rand(3, 4) > 0.5
     rows = [
-        Row("reshape(12)", lambda: a.reshape(12), [lambda: b.reshape(12)], lambda: _pytree.tree_map(lambda x: x.reshape(12, *x.shape[2:]), small_tree)),
+        Row(
+            "reshape(12)", lambda: a.reshape(12), [lambda: b.reshape(12)], lambda: _pytree.tree_map(lambda x: x.reshape(12, *x.shape[2:]), small_tree)
+        ),
         Row("view(12)", lambda: a.view(12), [lambda: b.view(12)], lambda: _pytree.tree_map(lambda x: x.view(12, *x.shape[2:]), small_tree)),
         Row("unbind(0)", lambda: a.unbind(0), [lambda: b.unbind(0)]),
         Row("split([1, 2], 0)", lambda: a.split([1, 2], 0), [lambda: b.split([1, 2], 0)]),
-        Row("td + 1, nested", lambda: a + 1, [lambda: b + 1, lambda: b.apply(lambda x: x + 1)], lambda: _pytree.tree_map(lambda x: x + 1, small_tree)),
+        Row(
+            "td + 1, nested", lambda: a + 1, [lambda: b + 1, lambda: b.apply(lambda x: x + 1)], lambda: _pytree.tree_map(lambda x: x + 1, small_tree)
+        ),
         Row("split(2, 1), 19 leaves", lambda: e.split(2, 1), [lambda: f.split(2, 1), lambda: f.split(2, dim=1)]),
         Row("chunk(10, 1), 19 leaves", lambda: e.chunk(10, 1), [lambda: f.chunk(10, 1)]),
     ]
@@ -87,7 +90,12 @@ def shapes() -> list[Row]:
         ("stack, 50", lambda: tdfunc.stack([c, c]), lambda: torch.stack([d, d]), each(lambda x: torch.stack([x, x]))),
         ("cat, 50", lambda: tdfunc.cat([c, c]), lambda: torch.cat([d, d]), each(lambda x: torch.cat([x, x]))),
         ("unbind, 50", lambda: c.unbind(0), lambda: d.unbind(0), lambda: list(zip(*[x.unbind(0) for x in leaves]))),
-        ("masked_fill, 50", lambda: c.masked_fill(mask, 0.0), lambda: d.masked_fill(mask, 0.0), each(lambda x: x.masked_fill(mask.unsqueeze(-1), 0.0))),
+        (
+            "masked_fill, 50",
+            lambda: c.masked_fill(mask, 0.0),
+            lambda: d.masked_fill(mask, 0.0),
+            each(lambda x: x.masked_fill(mask.unsqueeze(-1), 0.0)),
+        ),
         ("where, 50", lambda: c.where(mask, c), lambda: d.where(mask, d), each(lambda x: torch.where(mask.unsqueeze(-1), x, x))),
     ):
         rows.append(Row(name, ours, [theirs], bare))

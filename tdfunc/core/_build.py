@@ -37,14 +37,42 @@ def make(cls: Any, /, source: Any = (), batch_size: Size = (), **entries: Any) -
 
 def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
     """Return what is built of right-shaped tensors and nested dicts of them; None if it is not that simple."""
-    if not items:
-        return None
     size = () if type(batch_size) is tuple and not batch_size else ops.as_size(batch_size)
+    if not items:
+        return (), empty(ops.held_size(size))
+    if tuple in set(map(type, items)):
+        items = _quick_grow(items)
+        if not items:
+            return None
     try:
         return _flat_tensors(items, size)
     except TypeError:  # a value is no tensor
         built = _nested_tensors(items, size)
         return built if built is None or built[0] else (built[0], built[1].sized(ops.held_size(size)))
+
+
+def _quick_grow(items: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a dict whose tuple keys became nested dicts; an empty one if two keys meet or a tuple holds no names."""
+    grown: dict[Any, Any] = {}
+    made: set[int] = set()  # the nested dicts that are ours to write to
+    for key, value in items.items():
+        node, last = grown, key
+        if type(key) is tuple:
+            if not key or any(type(name) is not str for name in key):
+                return {}
+            for name in key[:-1]:
+                inner = node.get(name)
+                if inner is None:
+                    inner = node[name] = {}
+                    made.add(id(inner))
+                elif id(inner) not in made:
+                    return {}
+                node = inner
+            last = key[-1]
+        if last in node:
+            return {}
+        node[last] = value
+    return grown
 
 
 def _flat_tensors(items: dict[Any, Any], size: tuple[int, ...]) -> Built | None:

@@ -15,17 +15,27 @@ from ._slots import Slots, construct
 
 
 def quick_update(tree: Any, other: dict[Any, Any]) -> Any:
-    """Return the tree with tensors of the same shapes under keys that it has; None if it is not that simple."""
+    """Return the tree with tensors of the same shapes under keys that it has, and under new ones; None if it is not that simple."""
     lookup = tree._structure._lookup
     if lookup is None:
         return None
     leaves = list(tree._leaves)
+    new: list[tuple[str, Tensor]] = []
     for key, value in other.items():
         at = lookup.get(key)
+        if at is None and type(key) is str and type(value) in TENSORS and leaves:
+            new.append((key, value))
+            continue
         if type(at) is not int or type(value) not in TENSORS or value.shape != leaves[at].shape:
             return None
         leaves[at] = value
-    return construct(type(tree), tuple(leaves), tree._structure)
+    made = construct(type(tree), tuple(leaves), tree._structure)
+    size = ops.front(tree) if new else ()
+    if any(value.shape[: len(size)] != size for _, value in new):
+        return None
+    for key, value in new:
+        made = made.set(key, value)
+    return made
 
 
 def set_entry(tree: Any, key: Any, value: Any) -> Any:

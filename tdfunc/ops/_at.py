@@ -11,10 +11,10 @@ from torch import Tensor
 
 from tdfunc._errors import BatchSizeError, describe, show_path
 from tdfunc._typing import T, TensorTree
-from tdfunc.structure import is_path
+from tdfunc.structure import is_path, traced_as
 
 from ._batch import batch_dims, front
-from ._foreach import each
+from ._foreach import each, in_transform
 from ._index import index, within
 from ._map import aligned
 from ._pointwise import spread
@@ -23,11 +23,11 @@ Put = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(rows of a leaf, positions, values) -> the rows with the values put in: (n, *event), (k,), (k, *event) -> (n, *event)."""
 
 
-def put(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
+def _put_by_position(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
     """Return the tree with values put into the rows that an index picks from the batch.
 
     Rows are picked by their positions in the flattened batch, so every index that reads can write, repeated positions
-    are seen, and nothing is written in place.
+    are seen, and nothing is written in place: it traces, and runs inside transforms.
     """
     dims = batch_dims(tree)
     size = front(tree)
@@ -38,12 +38,31 @@ def put(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
     positions = numbers[inner]
     columns = _columns(tree, value, tuple(positions.shape), op)
     flat = positions.reshape(-1)
+    count = math.prod(size)
 
     def written(leaf: Tensor, new: Any) -> Tensor:
-        rows = leaf.reshape(-1, *leaf.shape[dims:]) if dims != 1 else leaf
+        rows = leaf.reshape(count, *leaf.shape[dims:]) if dims != 1 else leaf
         wanted = (*positions.shape, *leaf.shape[dims:])
         new = torch.as_tensor(new, dtype=leaf.dtype, device=leaf.device)
-        return how(rows, flat.to(leaf.device), new.expand(wanted).reshape(-1, *leaf.shape[dims:])).reshape(leaf.shape)
+        return how(rows, flat.to(leaf.device), new.expand(wanted).reshape(flat.shape[0], *leaf.shape[dims:])).reshape(leaf.shape)
+
+    return tree._rebuild(each(tree, op, written, tree._leaves, columns), tree._structure)
+
+
+@traced_as(_put_by_position)
+def put(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
+    """Return the tree with values put into the rows that an index picks from the batch; in eager into fresh copies."""
+    if how is not overwrite or not tree._leaves or in_transform():
+        return _put_by_position(tree, idx, value, how, op)
+    dims = batch_dims(tree)
+    inner = within(tree, idx, dims)
+    picked = tree._leaves[0][inner].shape
+    columns = _columns(tree, value, tuple(picked[: len(picked) - tree._structure.first_rank()]), op)
+
+    def written(leaf: Tensor, new: Any) -> Tensor:
+        copy = leaf.clone()
+        copy[inner] = new
+        return copy
 
     return tree._rebuild(each(tree, op, written, tree._leaves, columns), tree._structure)
 
@@ -61,7 +80,7 @@ def _masked(tree: T, inner: Any, value: Any, op: str) -> T:
     full = mask[(..., *[None] * (dims - mask.dim()))]
     if single:
         return tree._rebuild(each(tree, op, _where, tree._leaves, spread(tree, full), spread(tree, torch.as_tensor(value))), tree._structure)
-    return put(tree, mask.nonzero(as_tuple=True), value, overwrite, op)
+    return _put_by_position(tree, mask.nonzero(as_tuple=True), value, overwrite, op)
 
 
 def _where(leaf: Tensor, mask: Tensor, value: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tdfunc._errors import KeyPathError, describe, show_path
 from tdfunc._typing import Key, T, TensorTree
-from tdfunc.structure import KeyPath, as_path
+from tdfunc.structure import KeyPath, Structure, as_path
 from tdfunc.structure import empty as no_entries
 
 from ._batch import front, held_size
@@ -70,7 +70,11 @@ def prune(tree: T) -> T:
 def empty(tree: T, *, recurse: bool) -> T:
     """Return a tree of the same batch size without leaves; with `recurse` the nodes and the static values stay."""
     size = held_size(front(tree))
-    return tree._rebuild((), tree._structure.emptying().sized(size) if recurse else no_entries(size))
+    return tree._rebuild((), tree._structure.emptying().sized(size) if recurse else _bare(size))
+
+
+def _bare(size: tuple[int, ...]) -> Structure:
+    return no_entries().sized(size)  # a method of a structure, which a trace may call
 
 
 def rename_keys(tree: T, mapping: Mapping[Key, Key]) -> T:

@@ -48,7 +48,7 @@ def binary(tree: T, other: Any, fn: Callable[..., Tensor], op: str, *, default: 
 def ternary(tree: T, first: Any, second: Any, fn: Callable[..., Tensor], op: str, **kwargs: Any) -> T:
     """Return the tree of `fn(leaf, first, second, **kwargs)`; operands as in `binary`, or None."""
     columns = [(None, True) if other is None else operand(tree, other, op) for other in (first, second)]
-    if fn is addcdiv and all([type(column) is tuple for column, _ in columns]):
+    if fn is addcdiv and all(type(column) is tuple for column, _ in columns):
         fn = torch.addcdiv  # nothing is left to make a tensor of
     results = each(tree, op, fn, tree._leaves, *[column for column, _ in columns], **kwargs)
     return tree._rebuild(results, tree._structure if all(same for _, same in columns) else rederive(tree, results))

@@ -28,10 +28,10 @@ def reshape(tree: T, shape: tuple[Any, ...], *, view: bool = False) -> T:
     wanted = _resolved(tree, sizes(shape), op)
     dims = batch_dims(tree)
     if view:
-        return over_batch(tree, op, lambda leaf: leaf.view(*wanted, *leaf.shape[dims:]))
+        return over_batch(tree, op, lambda leaf: leaf.view((*wanted, *leaf.shape[dims:])))
     if len(wanted) == 1 and dims:
         return over_batch(tree, op, lambda leaf: leaf.flatten(0, dims - 1))
-    return over_batch(tree, op, lambda leaf: leaf.reshape(*wanted, *leaf.shape[dims:]))
+    return over_batch(tree, op, lambda leaf: leaf.reshape((*wanted, *leaf.shape[dims:])))
 
 
 def view_dtype(tree: T, dtype: torch.dtype) -> T:

@@ -135,7 +135,7 @@ def require(tree: TensorTree, keys: tuple[Key, ...], op: str) -> None:
 
 def filter_leaves(tree: T, where: Any) -> T:
     """Return the tree of the leaves that are meant, with the static values."""
-    return partition(tree, where)[0]
+    return partition(tree, where, "filter")[0]
 
 
 def partition(tree: T, where: Any, op: str = "partition") -> tuple[T, T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Iterator
@@ -350,6 +351,11 @@ def empty(size: tuple[int, ...] = ()) -> Structure:
     """Return the structure without entries that holds this batch size."""
     if not size and _root:
         return _root[0]
+    return _sized(size)
+
+
+@functools.lru_cache(maxsize=256)
+def _sized(size: tuple[int, ...]) -> Structure:
     with _LOCK:
         structure = _roots.get(size)
         if structure is None:
