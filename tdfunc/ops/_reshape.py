@@ -122,7 +122,10 @@ def squeeze(tree: T, dim: Any) -> T:
     whole = front(tree)
     candidates = range(len(whole)) if dim is None else normal_dims(tree, dim, "squeeze")
     at = tuple([i for i in candidates if whole[i] == 1])
-    return over_batch(tree, "squeeze", lambda leaf: leaf.squeeze(at)) if at else tree
+    if not at:
+        return tree
+    one_or_all = at[0] if len(at) == 1 else at
+    return over_batch(tree, "squeeze", lambda leaf: leaf.squeeze(one_or_all))
 
 
 def unsqueeze(tree: T, dim: int) -> T:
@@ -186,7 +189,8 @@ def repeat_interleave(tree: T, repeats: Any, dim: int | None, output_size: int |
 def flip(tree: T, dims: Any, op: str = "flip") -> T:
     """Return the tree reversed along batch dims."""
     at = normal_dims(tree, dims, op)
-    return over_batch(tree, op, lambda leaf: leaf.flip(at))
+    one_or_all = at[0] if len(at) == 1 else at  # torch reads an int in half the time
+    return over_batch(tree, op, lambda leaf: leaf.flip(one_or_all))
 
 
 def roll(tree: T, shifts: Any, dims: Any) -> T:
@@ -197,6 +201,9 @@ def roll(tree: T, shifts: Any, dims: Any) -> T:
     by = tuple(shifts) if isinstance(shifts, tuple | list) else (shifts,)
     if len(by) != len(at):
         raise BatchSizeError(describe("roll: one shift for each dim", expected=f"{len(at)} shifts", got=by, fix="td.roll(1, 0)"))
+    if len(at) == 1:
+        (shift,), (dim,) = by, at
+        return over_batch(tree, "roll", lambda leaf: leaf.roll(shift, dim))
     return over_batch(tree, "roll", lambda leaf: leaf.roll(by, at))
 
 
