@@ -19,8 +19,9 @@ def _both(names: tuple[str, ...]) -> list[Any]:
     return [getattr(home, name) for name in names for home in (torch, torch.Tensor) if hasattr(home, name)]
 
 
-# A tensor on the left, a tree on the right: the operation with its operands in their order.
-_REFLECTED: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+# A tensor on the left, a tree on the right: the operation with its operands in their order. By name, since under Dynamo
+# (torch 2.13) some of these functions are other objects than those that the name gives here.
+_REFLECTED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 for _names, _fn, _reverse in (
     (("add", "__add__", "__radd__"), operator.add, operator.add),
     (("mul", "__mul__", "__rmul__", "multiply"), operator.mul, operator.mul),
@@ -46,16 +47,16 @@ for _names, _fn, _reverse in (
     (("atan2",), ops.atan2, ops.flipped(ops.atan2)),
     (("fmod",), torch.fmod, ops.flipped(torch.fmod)),
 ):
-    for _function in _both(_names):
-        _REFLECTED[_function] = (_fn, _reverse)
+    for _each in _names:
+        _REFLECTED[_each] = (_fn, _reverse)
 # Reflected methods of a tensor have the operands swapped already: tensor.__rsub__(td) is td - tensor.
-_SWAPPED: dict[Any, Any] = {
-    torch.Tensor.__rsub__: operator.sub,
-    torch.Tensor.__rdiv__: operator.truediv,
-    torch.Tensor.__rtruediv__: operator.truediv,
-    torch.Tensor.__rpow__: operator.pow,
-    torch.Tensor.__rfloordiv__: operator.floordiv,
-    torch.Tensor.__rmod__: operator.mod,
+_SWAPPED: dict[str, Any] = {
+    "__rsub__": operator.sub,
+    "__rdiv__": operator.truediv,
+    "__rtruediv__": operator.truediv,
+    "__rpow__": operator.pow,
+    "__rfloordiv__": operator.floordiv,
+    "__rmod__": operator.mod,
 }
 # A tree first: its method of the same name.
 _METHODS: dict[Any, str] = {
@@ -119,15 +120,21 @@ _METHODS.update(
 )
 
 
-def _where(condition: Any, input: Any, other: Any) -> Any:
-    return ops.where(condition, input, other)
+def _where(condition: Any, *choices: Any, **named: Any) -> Any:
+    both = (*choices, *named.values())
+    if len(both) != 2:
+        raise StructureError(
+            describe("where: two choices are needed", got=f"{len(both)} beside the condition", fix="torch.where(condition, td, other)")
+        )
+    return ops.where(condition, *both)
 
 
-def _norm(input: Any, p: float = 2.0, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    return ops.norm(input, p, dim, keepdim=keepdim, dtype=dtype)
+def _norm(input: Any, p: Any = 2.0, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
+    return ops.norm(input, 2.0 if p in (None, "fro") else p, dim, keepdim=keepdim, dtype=dtype)
 
 
 def _loss(fn: Callable[..., Any], input: Any, target: Any, *, reduction: str = "mean", **kwargs: Any) -> Any:
+    ops.aligned(input, target, _name(fn))
     return ops.tree_map(input, functools.partial(fn, reduction=reduction, **kwargs), target)
 
 
@@ -167,30 +174,36 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 
 def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of a torch function of which some argument is a tree."""
-    if "out" in kwargs:
-        raise StructureError(describe(f"{_name(func)}: a TensorDict never changes: out= is refused", fix="take the result"))
+    name = _name(func)
+    if kwargs.get("out") is not None:
+        raise StructureError(describe(f"{name}: a TensorDict never changes: out= is refused", fix="take the result"))
+    given = {key: value for key, value in kwargs.items() if key not in _IDLE or value not in _IDLE[key]}
     if func in _SPECIAL:
-        return _SPECIAL[func](*args, **kwargs)
-    first: Any = args[0] if args else kwargs.get("input")
+        return _SPECIAL[func](*args, **given)
+    first: Any = args[0] if args else given.pop("input", None)
     if func in _METHODS and hasattr(first, "_structure"):
-        given = kwargs if args else {name: value for name, value in kwargs.items() if name != "input"}
-        return getattr(first, _METHODS[func])(*args[1:], **given)
-    if len(args) == 2 and not kwargs:
+        return getattr(first, _METHODS[func])(*args[1:], **{_SPELLED.get(key, key): value for key, value in given.items()})
+    if len(args) == 2 and not given:
         left, right = args
-        if func in _SWAPPED and hasattr(right, "_structure"):
-            return ops.binary(right, left, _SWAPPED[func], _name(func))
-        if func in _REFLECTED:
-            fn, reverse = _REFLECTED[func]
+        if name in _SWAPPED and hasattr(right, "_structure"):
+            return ops.binary(right, left, _SWAPPED[name], name)
+        if name in _REFLECTED:
+            fn, reverse = _REFLECTED[name]
             if hasattr(left, "_structure"):
-                return ops.binary(left, right, fn, _name(func))
-            return ops.binary(right, left, reverse, _name(func))
+                return ops.binary(left, right, fn, name)
+            return ops.binary(right, left, reverse, name)
     raise StructureError(
         describe(
-            f"torch.{_name(func)} does not take a TensorDict here",
+            f"torch.{name} does not take a TensorDict here",
             got=[type(arg).__name__ for arg in args],
-            fix=f"td.map(lambda leaf: torch.{_name(func)}(leaf))",
+            fix="td.map(lambda leaf: ...), with the function of the leaf, or a method of the tree",
         )
     )
+
+
+_IDLE: dict[str, tuple[Any, ...]] = {"out": (None,), "inplace": (False,), "_stacklevel": (3, 5), "dtype": (None,)}
+"""Arguments that torch hands on at their defaults, and a tree has no use for."""
+_SPELLED = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def _name(func: Any) -> str:

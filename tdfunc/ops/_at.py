@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdfunc._errors import BatchSizeError, describe, show_path
+from tdfunc._errors import BatchSizeError, StructureError, describe, show_path
 from tdfunc._typing import T, TensorTree
 from tdfunc.structure import is_path, traced_as
 
 from ._batch import batch_dims, front
-from ._foreach import each, in_transform
+from ._foreach import PLAIN, each, in_transform
 from ._index import index, within
 from ._map import aligned
 from ._pointwise import spread
@@ -43,6 +43,7 @@ def _put_by_position(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
     def written(leaf: Tensor, new: Any) -> Tensor:
         rows = leaf.reshape(count, *leaf.shape[dims:]) if dims != 1 else leaf
         wanted = (*positions.shape, *leaf.shape[dims:])
+        _check_cast(leaf, new, op)
         new = torch.as_tensor(new, dtype=leaf.dtype, device=leaf.device)
         return how(rows, flat.to(leaf.device), new.expand(wanted).reshape(flat.shape[0], *leaf.shape[dims:])).reshape(leaf.shape)
 
@@ -52,7 +53,7 @@ def _put_by_position(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
 @traced_as(_put_by_position)
 def put(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
     """Return the tree with values put into the rows that an index picks from the batch; in eager into fresh copies."""
-    if how is not overwrite or not tree._leaves or in_transform():
+    if how is not overwrite or not tree._leaves or in_transform() or any(type(leaf) not in PLAIN for leaf in tree._leaves):
         return _put_by_position(tree, idx, value, how, op)
     dims = batch_dims(tree)
     inner = within(tree, idx, dims)
@@ -60,11 +61,32 @@ def put(tree: T, idx: Any, value: Any, how: Put, op: str) -> T:
     columns = _columns(tree, value, tuple(picked[: len(picked) - tree._structure.first_rank()]), op)
 
     def written(leaf: Tensor, new: Any) -> Tensor:
+        _check_cast(leaf, new, op)
         copy = leaf.clone()
         copy[inner] = new
         return copy
 
     return tree._rebuild(each(tree, op, written, tree._leaves, columns), tree._structure)
+
+
+def _check_cast(leaf: Tensor, new: Any, op: str) -> None:
+    """Raise where a value would lose what its kind has and the leaf's has not: torch's rule for `leaf *= value`."""
+    if _kind(new) > _kind(leaf):
+        raise StructureError(
+            describe(
+                f"{op}: the leaf cannot hold such values",
+                expected=f"values of a kind that goes into {leaf.dtype}",
+                got=new.dtype if isinstance(new, Tensor) else type(new).__name__,
+                fix="td.to(dtype) first",
+            )
+        )
+
+
+def _kind(value: Any) -> int:
+    """Return where a tensor's or a number's kind stands in bool, integer, float, complex."""
+    if isinstance(value, Tensor):
+        return 3 if value.is_complex() else 2 if value.is_floating_point() else 0 if value.dtype is torch.bool else 1
+    return 0 if isinstance(value, bool) else 1 if isinstance(value, int | torch.SymInt) else 3 if isinstance(value, complex) else 2
 
 
 def _is_mask(inner: Any, dims: int) -> bool:
@@ -84,6 +106,7 @@ def _masked(tree: T, inner: Any, value: Any, op: str) -> T:
 
 
 def _where(leaf: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    _check_cast(leaf, value, "at[...].set")
     return torch.where(mask, value.to(dtype=leaf.dtype, device=leaf.device), leaf)
 
 
@@ -190,6 +213,10 @@ class At:
             return put(self._tree, idx, value, how, op)
         entry = self._tree[path]
         if not isinstance(entry, Tensor):
+            if not hasattr(entry, "_structure"):
+                raise StructureError(
+                    describe(f"{op}: a static value has no rows", at=show_path(path), got=repr(entry), fix=f"td.set({path!r}, value)")
+                )
             return self._tree.set(path, entry.at[idx]._put(value, how, op))
         alone = type(self._tree)({"leaf": entry}, entry.shape)
         return self._tree.set(path, put(alone, idx, value, how, op)["leaf"])

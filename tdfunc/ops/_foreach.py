@@ -14,7 +14,7 @@ from tdfunc._typing import TensorTree
 from tdfunc.structure import traced_as
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _NAMES = (
     *("abs", "acos", "asin", "atan", "ceil", "clone", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10"),
     *("log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "add", "sub"),
@@ -82,7 +82,7 @@ def each(tree: TensorTree, op: str, fn: Callable[..., Any], leaves: tuple[Any, .
     `compile_bench/foreach.py`). functorch has no batching rules for them, and subclasses of tensors have no kernels.
     """
     many = _MANY.get(fn)
-    if many is not None and len(leaves) > 1 and _PLAIN.issuperset(map(type, leaves)) and not in_transform():
+    if many is not None and len(leaves) > 1 and PLAIN.issuperset(map(type, leaves)) and not in_transform():
         try:
             # One tensor for all would count as a number there, whose dtype does not promote.
             columns = [(other,) * len(leaves) if isinstance(other, Tensor) else other for other in others]

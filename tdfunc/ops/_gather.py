@@ -41,9 +41,10 @@ def gather(tree: T, dim: int, positions: Tensor) -> T:
     )
 
 
-def index_select(tree: T, dim: int, positions: Tensor) -> T:
+def index_select(tree: T, dim: int, positions: Any) -> T:
     """Return the tree of the rows at these positions along a batch dim."""
     at = batch_dim(tree, dim, "index_select")
+    positions = torch.as_tensor(positions)
     if positions.dim() > 1 or positions.dtype not in (torch.int64, torch.int32):
         raise BatchSizeError(
             describe(

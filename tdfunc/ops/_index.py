@@ -22,7 +22,7 @@ def index(tree: T, idx: Any) -> T:
     """
     leaves, structure = tree._leaves, tree._structure
     dims = batch_dims(tree)
-    if not dims or not (type(idx) is int or type(idx) is slice or idx is None):
+    if not dims or not (type(idx) is int or (type(idx) is slice and idx.step is None) or idx is None):
         idx = within(tree, idx, dims)
     if not leaves:
         size = torch.empty(structure.stored_size(), device="meta")[idx].shape
@@ -51,12 +51,16 @@ def within(tree: TensorTree, idx: Any, dims: int) -> Any:
 
 
 def _as_part(part: Any) -> Any:
+    if isinstance(part, slice) and type(part.step) is int and part.step < 0:
+        raise BatchSizeError(describe("index: torch has no slices with negative steps", got=part, fix="td.flip(dim), then a slice"))
     if part is None or part is Ellipsis or isinstance(part, _PARTS):
         return part
     if isinstance(part, list | range):
+        if any(isinstance(item, str) for item in part):
+            raise BatchSizeError(describe("index: a list of keys", expected="an index over batch dims", got=part, fix="td.select(*keys)"))
         return torch.tensor(list(part), dtype=None if len(part) else torch.long)
     if hasattr(part, "__array__"):
-        return torch.as_tensor(part)
+        return torch.as_tensor(part.copy() if any(stride < 0 for stride in getattr(part, "strides", ())) else part)
     raise BatchSizeError(
         describe(
             "index: not an index over batch dims, nor a key path",

@@ -21,6 +21,7 @@ def stack(trees: Sequence[T], dim: int = 0) -> T:
     at = batch_dim(first, dim, "stack", new=1)
     if not first._leaves:
         size = first._structure.stored_size()
+        _check_sizes(trees, "stack", None)
         return first._rebuild((), first._structure.sized((*size[:at], len(columns), *size[at:])))
     return _joined(first, columns, "stack", None, lambda rows: torch.stack(rows, at))
 
@@ -30,10 +31,21 @@ def cat(trees: Sequence[T], dim: int = 0) -> T:
     first, columns = _members(trees, "cat")
     at = batch_dim(first, dim, "cat")
     if not first._leaves:
-        sizes = [tuple(tree._structure.stored_size()) for tree in trees]
+        sizes = _check_sizes(trees, "cat", at)
         whole = torch.cat([torch.empty(size, device="meta") for size in sizes], at)
         return first._rebuild((), first._structure.sized(tuple(whole.shape)))
     return _joined(first, columns, "cat", at, lambda rows: torch.cat(rows, at))
+
+
+def _check_sizes(trees: Sequence[TensorTree], op: str, free: int | None) -> list[tuple[int, ...]]:
+    """Return the batch sizes of trees without leaves, which must be the same, one dim aside."""
+    sizes = [tuple(tree._structure.stored_size()) for tree in trees]
+    for member, size in enumerate(sizes):
+        if len(size) != len(sizes[0]) or any(n != m for i, (n, m) in enumerate(zip(size, sizes[0], strict=True)) if i != free):
+            raise BatchSizeError(
+                describe(f"{op}: the members have different batch sizes", at=f"member {member}", expected=sizes[0], got=size, fix="expand one")
+            )
+    return sizes
 
 
 def _members(trees: Sequence[T], op: str) -> tuple[T, list[tuple[torch.Tensor, ...]]]:

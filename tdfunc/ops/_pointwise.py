@@ -15,7 +15,7 @@ from tdfunc._typing import T, TensorTree
 from ._batch import rederive
 from ._foreach import each, kernel
 from ._map import aligned
-from ._select import merge
+from ._select import in_order_of, merge
 
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
@@ -88,7 +88,8 @@ def _with_default(tree: T, other: Any, fn: Callable[..., Tensor], op: str, defau
     _check_apart(left, right, op)
     parts = [result, binary(left, default, fn, op, **kwargs), binary(right, default, flipped(fn), op, **kwargs)]
     parts = [part for part in parts if part._leaves] or parts[:1]
-    return merge(parts[0], *parts[1:])
+    whole = merge(parts[0], *parts[1:])
+    return in_order_of(whole, tree)
 
 
 def _inside(tree: T, other: Any) -> tuple[T, T]:
@@ -141,16 +142,16 @@ def _tensor(value: Any, like: Any) -> Tensor:
 def maximum(a: Any, b: Any) -> Tensor:
     """Return the larger of the two."""
     if not isinstance(b, Tensor):
-        return torch.clamp_min(a, b)
-    return torch.maximum(a, b) if isinstance(a, Tensor) else torch.clamp_min(b, a)
+        return torch.maximum(a, torch.as_tensor(b)) if isinstance(b, bool) else torch.clamp_min(a, b)
+    return torch.maximum(a, b) if isinstance(a, Tensor) else maximum(b, a)
 
 
 @kernel("minimum")
 def minimum(a: Any, b: Any) -> Tensor:
     """Return the smaller of the two."""
     if not isinstance(b, Tensor):
-        return torch.clamp_max(a, b)
-    return torch.minimum(a, b) if isinstance(a, Tensor) else torch.clamp_max(b, a)
+        return torch.minimum(a, torch.as_tensor(b)) if isinstance(b, bool) else torch.clamp_max(a, b)
+    return torch.minimum(a, b) if isinstance(a, Tensor) else minimum(b, a)
 
 
 def logical_and(a: Any, b: Any) -> Tensor:

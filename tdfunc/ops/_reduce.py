@@ -127,6 +127,10 @@ def reduce(
         **kwargs: Further arguments of `fn`.
     """
     if joined:
+        if keepdim and dim is None:
+            raise StructureError(
+                describe(f"{op}: one number for the whole tree has no dims to keep", got="keepdim=True, reduce=True", fix=f"td.{op}(reduce=True)")
+            )
         return _joined(tree, fn, op, dim, keepdim, kwargs)
     if not keepdim and tree._leaves:
         if type(dim) is int:
@@ -224,9 +228,13 @@ def _verdict(tree: TensorTree, fn: Callable[[Tensor], Tensor], *, empty: bool) -
 
 def global_norm(tree: TensorTree, p: float = 2.0) -> Tensor:
     """Return the p-norm of all elements of all leaves as one vector; a tied leaf counts once."""
-    if not tree._leaves:
+    if not any(leaf.numel() for leaf in tree._leaves):
         return torch.zeros(())
-    norms = each(tree, "global_norm", _norm, tree._leaves, p)
+    if p == 0:  # a count of what is not zero
+        counts = each(tree, "global_norm", _norm, tree._leaves, 0)
+        return torch.stack([count.to(counts[0].device) for count in counts]).sum()
+    leaves = tuple([leaf for leaf in tree._leaves if leaf.numel()]) if p == float("inf") else tree._leaves
+    norms = each(tree, "global_norm", _norm, leaves, p)
     return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]), p)
 
 

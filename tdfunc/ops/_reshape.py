@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tdfunc._errors import BatchSizeError, describe
+from tdfunc._errors import BatchSizeError, describe, show_path
 from tdfunc._typing import T, TensorTree
 
 from ._batch import as_size, batch_dims, batch_size, front
@@ -36,6 +36,19 @@ def reshape(tree: T, shape: tuple[Any, ...], *, view: bool = False) -> T:
 
 def view_dtype(tree: T, dtype: torch.dtype) -> T:
     """Return the tree whose leaves' bytes are read as another dtype."""
+    dims = batch_dims(tree)
+    for path, leaf in zip(tree._structure.paths(), tree._leaves, strict=True):
+        width, wanted = leaf.dtype.itemsize, dtype.itemsize
+        if width != wanted and (leaf.dim() <= dims or leaf.shape[-1] * width % wanted):
+            raise BatchSizeError(
+                describe(
+                    "view: the last event dim cannot hold the bytes as this dtype",
+                    at=show_path(path),
+                    expected=f"an event dim whose bytes are a multiple of {wanted}",
+                    got=f"{leaf.dtype}, shape {tuple(leaf.shape)}, {dims} of them batch dims",
+                    fix=f"td.to({dtype}) for the values, or td.select(...) the leaves that have one",
+                )
+            )
     return rebuilt(tree, list(each(tree, "view", lambda leaf: leaf.view(dtype), tree._leaves)), "view")
 
 
@@ -224,7 +237,7 @@ def narrow(tree: T, dim: int, start: Any, length: int) -> T:
         raise BatchSizeError(
             describe(
                 "narrow: the stretch leaves the dim",
-                expected=f"start + length <= {size}",
+                expected=f"0 <= start, 0 <= length, start + length <= {size}",
                 got=f"start {start}, length {length}",
                 fix="td[start:stop]",
             )

@@ -263,3 +263,12 @@ def untie(tree: T, keys: tuple[Key, ...]) -> T:
     require(tree, keys, "untie")
     structure, index = tree._structure.untying(tuple([as_path(key) for key in keys]))
     return picked(tree, index, structure)
+
+
+def in_order_of(tree: T, model: TensorTree) -> T:
+    """Return a tree with its keys in the order of another one; keys that the other has not stay behind."""
+    structure, index = model._structure.merging(tree._structure)
+    if structure.count() != tree._structure.count():  # the other has leaves that this one has not
+        return tree
+    offset = model._structure.count()
+    return tree._rebuild(tuple([tree._leaves[i - offset] for i in index]), structure) if min(index, default=offset) >= offset else tree

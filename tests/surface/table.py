@@ -7,6 +7,7 @@ oracle is a function of one leaf (or of the leaf under the same path in two tree
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -133,6 +134,11 @@ row("td + td", lambda a, b: a + b, lambda t, u: t + u)
 row("td + number", lambda a, b: a + 2 + 0.5, lambda t: t + 2 + 0.5)
 row("td + tensor", lambda a, b: a + V, lambda t: t + over(t))
 row("tensor - td", lambda a, b: V - a, lambda t: over(t) - t)
+for _name, _op in {"-": operator.sub, "/": operator.truediv, "%": operator.mod, "**": operator.pow}.items():
+    row(f"td {_name} tensor", lambda a, b, f=_op: f(a, V), lambda t, f=_op: f(t, over(t)))
+    row(f"tensor {_name} td", lambda a, b, f=_op: f(V, a), lambda t, f=_op: f(over(t), t))
+    row(f"td {_name} 0-dim tensor", lambda a, b, f=_op: f(a, a["x"].sum()), whole=lambda a, b, f=_op: {p: f(t, a["x",].sum()) for p, t in a.items()})
+row("td // tensor, tensor // td", lambda a, b: (a // V) + (V // a), lambda t: (t // over(t)) + (over(t) // t), not_held=NO_GRAD)
 row("td - td", lambda a, b: a - b, lambda t, u: t - u)
 row("td * td / td", lambda a, b: a * b / (a + 1), lambda t, u: t * u / (t + 1))
 row("td ** number, number ** td", lambda a, b: 2**a + a**3, lambda t: 2**t + t**3)
@@ -231,6 +237,11 @@ row(
     lambda a, b: a.quantile([0.3, 0.6], 0),
     lambda t: torch.quantile(t, torch.tensor([0.3, 0.6], dtype=t.dtype), dim=0),
     not_held=QUANTILE,
+)
+row(
+    "td.global_norm(p)",
+    lambda a, b: a.global_norm(0) + a.global_norm(1) + a.global_norm(float("inf")),
+    whole=lambda a, b: sum(torch.linalg.vector_norm(torch.cat([t.reshape(-1) for t in a.values()]), p) for p in (0, 1, float("inf"))),
 )
 row("td.global_norm()", lambda a, b: a.global_norm(), whole=lambda a, b: torch.cat([t.reshape(-1) for t in a.values()]).norm())
 row("td.dot(td)", lambda a, b: a.dot(b), whole=lambda a, b: sum((a[p] * b[p]).sum() for p in a))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,7 +51,7 @@ CASES = {
     "fliplr of one batch dim": (lambda td: td[0].fliplr(), BatchSizeError, "fliplr: dim 1"),
     "roll with too many shifts": (lambda td: td.roll((1, 1), 0), BatchSizeError, "roll: one shift for each dim"),
     "rot90 in one dim": (lambda td: td.rot90(1, (0,)), BatchSizeError, "rot90: a plane has two dims"),
-    "narrow past the end": (lambda td: td.narrow(0, 2, 2), BatchSizeError, r"narrow: .*\n  expected: start \+ length <= 3"),
+    "narrow past the end": (lambda td: td.narrow(0, 2, 2), BatchSizeError, r"narrow: .*\n  expected: .*start \+ length <= 3"),
     "pad of an odd number": (lambda td: td.pad((1,)), BatchSizeError, "pad: pairs"),
     "pad of too many dims": (lambda td: td.pad((1, 1) * 3), BatchSizeError, "pad: pairs"),
     "split into sizes that do not add up": (lambda td: td.split([1, 1]), BatchSizeError, "split: the sizes do not add up.*\n.*sum is 3"),
@@ -110,6 +111,29 @@ CASES = {
     "rename_keys to what is taken": (lambda td: td.rename_keys({"x": ("y", "z")}), KeyPathError, "the new key is taken"),
     "tie of other shapes": (lambda td: td.tie("x", ("y", "z")), StructureError, "tie: leaves of different shapes"),
     "diff with a dict": (lambda td: tdfunc.diff(td, {"x": 1}), StructureError, "diff: expected two TensorDicts"),
+    "view of a batch dim as another dtype": (
+        lambda td: td.view(torch.bfloat16),
+        BatchSizeError,
+        r"view: the last event dim cannot hold .*\n  at: 'y', 'z'",
+    ),
+    "at a static value": (lambda td: td.set("s", "t").at["s", 0].set(1.0), StructureError, r"at\[...\].set: a static value has no rows\n  at: 's'"),
+    "floats into integers": (lambda td: td.map(torch.Tensor.long).at[0].mul(1.5), StructureError, r"at\[...\].mul: the leaf cannot hold such values"),
+    "floats set into integers": (
+        lambda td: td.map(torch.Tensor.long).at[0].set(1.5),
+        StructureError,
+        r"at\[...\].set: the leaf cannot hold such values",
+    ),
+    "a list of keys as an index": (lambda td: td[["x", "y"]], BatchSizeError, "index: a list of keys[\\s\\S]*select"),
+    "a slice backwards": (lambda td: td[::-1], BatchSizeError, "index: torch has no slices with negative steps[\\s\\S]*flip"),
+    "max of two trees": (lambda td: torch.max(td, td), BatchSizeError, "max: [\\s\\S]*td.maximum"),
+    "one sum with kept dims": (lambda td: td.sum(keepdim=True, reduce=True), StructureError, "sum: one number"),
+    "stack of sizes without leaves": (
+        lambda td: tdfunc.stack([td.empty(), td[:2].empty()]),
+        BatchSizeError,
+        "stack: the members have different batch sizes",
+    ),
+    "a loss of other keys": (lambda td: torch.nn.functional.mse_loss(td, OTHER), StructureError, "mse_loss: the trees have different leaves"),
+    "where with one argument": (lambda td: torch.where(td > 0), StructureError, "where: two choices are needed"),
     "out=": (lambda td: torch.add(td, td, out=td), StructureError, "add: a TensorDict never changes"),
     "a function of torch that has no form for trees": (lambda td: torch.fft.fft(td), StructureError, "does not take a TensorDict"),
 }
@@ -137,3 +161,26 @@ def test_what_torch_refuses_is_told_by_path(call):
     with pytest.raises((RuntimeError, NotImplementedError)) as caught:
         call(td)
     assert any("'n', 'odd'" in note for note in caught.value.__notes__)
+
+
+def test_what_looked_wrong_and_is_right():
+    """Each was a fault once."""
+    td = tree()
+    assert td.add(td.exclude("x"), default=0.0).structure is td.structure  # the order of the left tree
+    assert torch.norm(td).allclose(td.norm())
+    assert torch.nn.functional.relu(td - 0.5).equal((td - 0.5).relu())
+    assert torch.nn.functional.softmax(td, 0).equal(td.softmax(0))
+    assert torch.mean(td, axis=0).equal(td.mean(0))
+    assert TensorDict(a=torch.zeros(0), b=torch.ones(2)).global_norm(float("inf")) == 1
+    assert TensorDict(a=torch.tensor([True]), b=torch.tensor([False])).maximum(True)["b"].tolist() == [True]
+    assert td[np.array([2, 0])[::-1]].equal(td[[0, 2]])
+    assert td.index_select(0, [1]).equal(td[[1]])
+    assert TensorDict(a=torch.zeros(3, 4)).view(torch.bfloat16)["a"].shape == (3, 8)
+
+
+def test_a_mask_writes_into_fake_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        td = tree().map(mode.from_tensor)
+        assert td.at[torch.ones(3, 2, dtype=torch.bool)].set(1.0)["x"].shape == (3, 2, 4)
