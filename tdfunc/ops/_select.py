@@ -52,7 +52,11 @@ def select(tree: T, keys: tuple[Any, ...], *, strict: bool = True) -> T:
     """Return the tree with only the entries under these keys, those that patterns match, and the leaves of predicates."""
     if any(map(callable, keys)):
         return _by_leaf(tree, keys, "select", inside=True)
-    keys = expanded(tree, _normal(keys), "select", strict=strict)
+    keys = _normal(keys)
+    found = tree._structure.choosing(keys)
+    if found is not None:
+        return picked(tree, found[1], found[0])
+    keys = expanded(tree, keys, "select", strict=strict)
     if strict:
         require(tree, keys, "select")
     structure, index = tree._structure.selecting(keys)

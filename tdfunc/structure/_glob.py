@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ._keys import KeyPath
+from ._keys import KeyPath, as_path
 from ._memo import memo
 from ._table import Subtree
-from ._transitions import keeping
+from ._transitions import keeping, selecting
 
 if TYPE_CHECKING:
     from ._structure import Structure
@@ -27,6 +27,13 @@ def matching(structure: Structure, pattern: KeyPath) -> tuple[KeyPath, ...]:
     found: list[KeyPath] = []
     _walk(structure, (), [pattern], found)
     return tuple(found)
+
+
+@memo
+def choosing(structure: Structure, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]] | None:
+    """Return the structure with only what keys and patterns name; None if one of them names nothing."""
+    found = [matching(structure, as_path(key)) for key in keys]
+    return selecting(structure, tuple([path for paths in found for path in paths])) if all(found) else None
 
 
 @memo
