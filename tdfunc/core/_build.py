@@ -40,37 +40,36 @@ def quick_build(items: dict[Any, Any], batch_size: Size) -> Built | None:
     size = () if type(batch_size) is tuple and not batch_size else ops.as_size(batch_size)
     if not items:
         return (), empty(ops.held_size(size))
-    if tuple in set(map(type, items)):
-        items = _quick_grow(items)
-        if not items:
-            return None
     try:
-        return _flat_tensors(items, size)
+        built = _flat_tensors(items, size)
     except TypeError:  # a value is no tensor
         built = _nested_tensors(items, size)
-        return built if built is None or built[0] else (built[0], built[1].sized(ops.held_size(size)))
+    if built is None and tuple in map(type, items):
+        grown = _quick_grow(items)
+        built = None if grown is None else _nested_tensors(grown, size)
+    return built if built is None or built[0] else (built[0], built[1].sized(ops.held_size(size)))
 
 
-def _quick_grow(items: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a dict whose tuple keys became nested dicts; an empty one if two keys meet or a tuple holds no names."""
+def _quick_grow(items: dict[Any, Any]) -> dict[Any, Any] | None:
+    """Return a dict whose tuple keys became nested dicts; None if two keys meet or a tuple holds no names."""
     grown: dict[Any, Any] = {}
     made: set[int] = set()  # the nested dicts that are ours to write to
     for key, value in items.items():
         node, last = grown, key
         if type(key) is tuple:
             if not key or any(type(name) is not str for name in key):
-                return {}
+                return None
             for name in key[:-1]:
                 inner = node.get(name)
                 if inner is None:
                     inner = node[name] = {}
                     made.add(id(inner))
                 elif id(inner) not in made:
-                    return {}
+                    return None
                 node = inner
             last = key[-1]
         if last in node:
-            return {}
+            return None
         node[last] = value
     return grown
 

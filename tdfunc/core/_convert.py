@@ -46,19 +46,8 @@ def _dense(structure: Structure, leaves: Sequence[Any]) -> dict[str, Any]:
 
 def flat(tree: Any, sep: str) -> dict[str, Any]:
     """Return one dict of the leaves and static values under joined key paths."""
-    check_separator(sep, "to_flat")
-    entries = flat_entries(tree)
-    bad = [path for path, _ in entries if any(sep in name for name in path)]
-    if bad:
-        raise KeyPathError(
-            describe(
-                f"to_flat: a key contains the separator {sep!r}, so the joined keys could not be told apart",
-                at="; ".join(map(show_path, bad)),
-                expected=f"keys without {sep!r}",
-                fix="to_flat(sep='/'), or another separator that no key contains",
-            )
-        )
-    return {sep.join(path): value for path, value in entries}
+    ops.check_separator(tree, sep, "to_flat")
+    return {sep.join(path): value for path, value in flat_entries(tree)}
 
 
 def flat_entries(tree: Any) -> Entries:
@@ -74,7 +63,7 @@ def flat_entries(tree: Any) -> Entries:
 
 def unflat(cls: Any, mapping: Any, sep: str, size: Size) -> Any:
     """Return the tree of a flat mapping: each str key is taken apart at the separator, a tuple is a path."""
-    check_separator(sep, "from_flat")
+    ops.separator(sep, "from_flat")
     if not isinstance(mapping, Mapping):
         raise StructureError(
             describe("from_flat: not a mapping", expected="a mapping of joined keys", got=type(mapping).__name__, fix="from_flat(dict(pairs))")
@@ -93,12 +82,6 @@ def unflat(cls: Any, mapping: Any, sep: str, size: Size) -> Any:
             )
         )
     return tie_shared(cls(_nested(entries), size))
-
-
-def check_separator(sep: Any, op: str) -> None:
-    """Raise if a separator cannot separate."""
-    if not isinstance(sep, str) or not sep:
-        raise KeyPathError(describe(f"{op}: the separator is no str, or empty", expected="a str such as '.'", got=repr(sep), fix=f"{op}(sep='.')"))
 
 
 def _nested(entries: Mapping[KeyPath, Any]) -> dict[str, Any]:

@@ -30,7 +30,9 @@ def quick_update(tree: Any, other: dict[Any, Any]) -> Any:
             return None
         leaves[at] = value
     made = construct(type(tree), tuple(leaves), tree._structure)
-    size = ops.front(tree) if new else ()
+    if not new:
+        return made
+    size = ops.front(tree)
     if any(value.shape[: len(size)] != size for _, value in new):
         return None
     for key, value in new:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tdfunc.ops import in_transform
 from tdfunc.structure import traced_as
 
 _LARGE = 1 << 20
@@ -25,7 +26,7 @@ def isolate(buffer: Tensor) -> Tensor:
     """
     if type(buffer) is not Tensor or buffer.nbytes < _LARGE:
         return buffer.clone()
-    if torch._C._functorch.maybe_current_level() is not None:  # pyright: ignore[reportAttributeAccessIssue]
+    if in_transform():
         return buffer.clone()
     try:
         return torch._lazy_clone(buffer)  # pyright: ignore[reportPrivateImportUsage]

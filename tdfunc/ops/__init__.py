@@ -37,6 +37,7 @@ from ._keys import empty as empty
 from ._keys import flatten_keys as flatten_keys
 from ._keys import prune as prune
 from ._keys import rename_keys as rename_keys
+from ._keys import separator as separator
 from ._keys import sort_keys as sort_keys
 from ._keys import unflatten_keys as unflatten_keys
 from ._keys import with_default as with_default

@@ -34,11 +34,7 @@ def batch_dim(tree: TensorTree, dim: Any, op: str, *, new: int = 0) -> int:
 
 def _as_int(dim: Any, op: str) -> int:
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        two = op in ("max", "min") and (isinstance(dim, Tensor) or hasattr(dim, "_structure"))
-        fix = f"td.{op}imum(other), of two trees" if two else f"td.{op}(0)"
-        raise BatchSizeError(
-            describe(f"{op}: a dim is an int", got=f"a {type(dim).__name__}" if two else f"{dim!r} of type {type(dim).__name__}", fix=fix)
-        )
+        raise BatchSizeError(describe(f"{op}: a dim is an int", got=f"{dim!r} of type {type(dim).__name__}", fix=f"td.{op}(0)"))
     return dim.__index__()
 
 

@@ -14,10 +14,15 @@ from ._batch import front, held_size
 from ._select import picked, rename_key, unknown_key
 
 
+def separator(sep: Any, op: str) -> None:
+    """Raise if a separator cannot separate."""
+    if not isinstance(sep, str) or not sep:
+        raise KeyPathError(describe(f"{op}: the separator is no str, or empty", expected="a str such as '.'", got=repr(sep), fix=f"{op}(sep='.')"))
+
+
 def check_separator(tree: TensorTree, sep: str, op: str) -> None:
     """Raise if a key contains the separator: joined with it, the keys could not be told apart again."""
-    if not sep:
-        raise KeyPathError(describe(f"{op}: the separator is empty", expected="a str such as '.'", fix=f"td.{op}('.')"))
+    separator(sep, op)
     paths: list[KeyPath] = [key if isinstance(key, tuple) else (key,) for key in tree._structure.all_entries()]
     bad = [path for path in paths if sep in path[-1]]
     if bad:
@@ -26,7 +31,7 @@ def check_separator(tree: TensorTree, sep: str, op: str) -> None:
                 f"{op}: a key contains the separator {sep!r}, so the joined keys could not be told apart",
                 at="; ".join(map(show_path, bad)),
                 expected=f"keys without {sep!r}",
-                fix=f"td.{op}('/'), or another separator that no key contains",
+                fix=f"{op}(sep='/'), or another separator that no key contains",
             )
         )
 
@@ -40,8 +45,7 @@ def flatten_keys(tree: T, sep: str) -> T:
 
 def unflatten_keys(tree: T, sep: str) -> T:
     """Return the tree with the keys of the root taken apart into paths."""
-    if not sep:
-        raise KeyPathError(describe("unflatten_keys: the separator is empty", expected="a str such as '.'", fix="td.unflatten_keys('.')"))
+    separator(sep, "unflatten_keys")
     structure, index = tree._structure.unflattening(sep)
     if structure is None:
         raise KeyPathError(

@@ -167,6 +167,8 @@ def _joined(tree: TensorTree, fn: Callable[..., Any], op: str, dim: Dim, keepdim
 
 def extrema(tree: TensorTree, fn: Callable[..., Any], op: str, dim: Dim, *, keepdim: bool = False) -> Extrema:
     """Return the values and indices along a batch dim, or along the flattened event dims, of `torch.max` and the like."""
+    if isinstance(dim, Tensor) or hasattr(dim, "_structure"):
+        raise BatchSizeError(describe(f"{op}: a dim is an int", got=f"a {type(dim).__name__}", fix=f"td.{op}imum(other), of two trees"))
     if type(dim) is not str:
         dim = batch_dim(tree, dim, op)
     before, at, after, structure = _way(tree, op, dim, keepdim, True)

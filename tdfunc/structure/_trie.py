@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ._keys import KeyPath
+from ._memo import memo
 from ._static import Static
 from ._table import Entry, Spec, Subtree, Table, Tables
 
@@ -354,7 +355,7 @@ def empty(size: tuple[int, ...] = ()) -> Structure:
     return _sized(size)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.partial(memo, most=256)
 def _sized(size: tuple[int, ...]) -> Structure:
     with _LOCK:
         structure = _roots.get(size)

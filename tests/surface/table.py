@@ -53,7 +53,7 @@ class Row:
 
 ROWS: list[Row] = []
 NO_GRAD = {"grad": "its result has no gradient: integers or bools"}
-READS = "its result is no tensor"
+BOOL = dict.fromkeys(("compile", "vmap", "dynamic", "export"), "gives a Python bool that depends on data") | {"grad": "its result is no tensor"}
 DATA = {
     "compile": "the size of its result depends on data",
     "vmap": "the size of its result depends on data",
@@ -417,25 +417,13 @@ row(
     "td.equal(td)",
     lambda a, b: a.equal(a) and not a.equal(b),
     whole=lambda a, b: True,
-    not_held={
-        "compile": "gives a Python bool that depends on data",
-        "vmap": "gives a Python bool that depends on data",
-        "grad": READS,
-        "dynamic": "gives a Python bool that depends on data",
-        "export": "gives a Python bool that depends on data",
-    },
+    not_held=BOOL,
 )
 row(
     "td.allclose(td)",
     lambda a, b: a.allclose(a + 1e-9) and not a.allclose(a + 1),
     whole=lambda a, b: True,
-    not_held={
-        "compile": "gives a Python bool that depends on data",
-        "vmap": "gives a Python bool that depends on data",
-        "grad": READS,
-        "dynamic": "gives a Python bool that depends on data",
-        "export": "gives a Python bool that depends on data",
-    },
+    not_held=BOOL,
 )
 row(
     "td.numel(), td.bytes(), ndim, size",

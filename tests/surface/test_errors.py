@@ -102,7 +102,7 @@ CASES = {
         KeyPathError,
         r"flatten_keys: .*'\.'.*\n  at: 'a.b'",
     ),
-    "flatten_keys with an empty separator": (lambda td: td.flatten_keys(""), KeyPathError, "flatten_keys: the separator is empty"),
+    "flatten_keys with an empty separator": (lambda td: td.flatten_keys(""), KeyPathError, "flatten_keys: the separator is no str, or empty"),
     "unflatten_keys into one place": (lambda td: td.set("x.a", td["x"]).unflatten_keys(), KeyPathError, "unflatten_keys: two entries"),
     "select by a pattern of nothing": (lambda td: td.select("q*"), KeyPathError, r"select: no entry matches the pattern 'q\*'"),
     "filter by a key that is not there": (lambda td: td.filter("xx"), KeyPathError, "filter: no entry 'xx'"),
