@@ -52,14 +52,10 @@ def select(tree: T, keys: tuple[Any, ...], *, strict: bool = True) -> T:
     """Return the tree with only the entries under these keys, those that patterns match, and the leaves of predicates."""
     if any(map(callable, keys)):
         return _by_leaf(tree, keys, "select", inside=True)
-    keys = _normal(keys)
-    found = tree._structure.choosing(keys)
-    if found is not None:
-        return picked(tree, found[1], found[0])
-    keys = expanded(tree, keys, "select", strict=strict)
-    if strict:
-        require(tree, keys, "select")
-    structure, index = tree._structure.selecting(keys)
+    paths, missing = tree._structure.expanding(_normal(keys))
+    if strict and missing is not None:
+        raise _names_nothing(tree, as_path(missing), "select")
+    structure, index = tree._structure.selecting(paths)
     return picked(tree, index, structure)
 
 
@@ -67,7 +63,7 @@ def exclude(tree: T, keys: tuple[Any, ...]) -> T:
     """Return the tree without the entries under these keys; what is not there anyway does not matter."""
     if any(map(callable, keys)):
         return _by_leaf(tree, keys, "exclude", inside=False)
-    structure, index = tree._structure.excluding(expanded(tree, _normal(keys), "exclude", strict=False))
+    structure, index = tree._structure.excluding(tree._structure.expanding(_normal(keys))[0])
     return picked(tree, index, structure)
 
 
@@ -77,28 +73,18 @@ def _by_leaf(tree: T, wheres: tuple[Any, ...], op: str, *, inside: bool) -> T:
     return picked(tree, index, structure)
 
 
-def expanded(tree: TensorTree, keys: tuple[Key, ...], op: str, *, strict: bool) -> tuple[Key, ...]:
-    """Return the keys with patterns replaced by the paths that they match."""
-    if not any(map(_is_pattern, keys)):
-        return keys
-    found: list[Key] = []
-    for key in keys:
-        matches: tuple[Key, ...] = tree._structure.matching(as_path(key)) if _is_pattern(key) else (key,)
-        if not matches and strict:
-            raise KeyPathError(
-                describe(
-                    f"{op}: no entry matches the pattern {key!r}",
-                    expected=f"a pattern for some of {', '.join(map(repr, list(tree._structure.entries())[:12]))}",
-                    got=repr(key),
-                    fix="one glob a level, '**' for any number of levels: ('layers', '*', 'weight')",
-                )
-            )
-        found.extend(matches)
-    return tuple(found)
-
-
-def _is_pattern(key: Key) -> bool:
-    return is_pattern(as_path(key))
+def _names_nothing(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
+    """Return the error for a key or a pattern that names nothing."""
+    if not is_pattern(path):
+        return unknown_key(tree, path, op)
+    return KeyPathError(
+        describe(
+            f"{op}: no entry matches the pattern {show_path(path)}",
+            expected=f"a pattern for some of {', '.join(map(repr, list(tree._structure.entries())[:12]))}",
+            got=show_path(path),
+            fix="one glob a level, '**' for any number of levels: ('layers', '*', 'weight')",
+        )
+    )
 
 
 def chosen(tree: TensorTree, where: Any, op: str) -> list[bool]:
@@ -119,7 +105,7 @@ def chosen(tree: TensorTree, where: Any, op: str) -> list[bool]:
         return [any(column) for column in zip(*columns, strict=True)] if columns else [False] * structure.count()
     roots = structure.matching(as_path(where))
     if not roots:
-        raise unknown_key(tree, as_path(where), op)
+        raise _names_nothing(tree, as_path(where), op)
     hits = [False] * structure.count()
     for path, i in structure.slots():
         hits[i] = hits[i] or any(path[: len(root)] == root for root in roots)

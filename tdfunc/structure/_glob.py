@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ._keys import KeyPath, as_path
 from ._memo import memo
 from ._table import Subtree
-from ._transitions import keeping, selecting
+from ._transitions import keeping
 
 if TYPE_CHECKING:
     from ._structure import Structure
@@ -30,10 +30,10 @@ def matching(structure: Structure, pattern: KeyPath) -> tuple[KeyPath, ...]:
 
 
 @memo
-def choosing(structure: Structure, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]] | None:
-    """Return the structure with only what keys and patterns name; None if one of them names nothing."""
+def expanding(structure: Structure, keys: tuple[Any, ...]) -> tuple[tuple[KeyPath, ...], Any]:
+    """Return the paths that keys and patterns name, and the first of them that names nothing, or None."""
     found = [matching(structure, as_path(key)) for key in keys]
-    return selecting(structure, tuple([path for paths in found for path in paths])) if all(found) else None
+    return tuple([path for paths in found for path in paths]), next((key for key, paths in zip(keys, found, strict=True) if not paths), None)
 
 
 @memo

@@ -90,8 +90,8 @@ class Structure(Trie):
     def pruning(self) -> tuple[Structure, tuple[int, ...]]:
         return _levels.pruning(self)
 
-    def choosing(self, keys: tuple[Any, ...]) -> tuple[Structure, tuple[int, ...]] | None:
-        return _glob.choosing(self, keys)
+    def expanding(self, keys: tuple[Any, ...]) -> tuple[tuple[KeyPath, ...], Any]:
+        return _glob.expanding(self, keys)
 
     def splitting(self, sets: tuple[tuple[KeyPath, ...], ...]) -> tuple[tuple[Structure, tuple[int, ...]], ...] | None:
         return _glob.splitting(self, sets)
@@ -106,6 +106,6 @@ register_value(
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
         *("is_flat", "leaf_keys", "all_entries", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
         *("untying", "ranking", "aligning", "differences", "extra_at", "lacking", "flattening", "unflattening", "sorting", "emptying", "pruning"),
-        *("matching", "splitting", "choosing"),
+        *("matching", "splitting", "expanding"),
     ),
 )
