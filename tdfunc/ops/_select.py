@@ -87,7 +87,7 @@ def _names_nothing(tree: TensorTree, path: KeyPath, op: str) -> KeyPathError:
     )
 
 
-def chosen(tree: TensorTree, where: Any, op: str) -> list[bool]:
+def chosen(tree: TensorTree, where: Any, op: str) -> tuple[bool, ...]:
     """Say for each leaf whether it is meant.
 
     Args:
@@ -98,18 +98,13 @@ def chosen(tree: TensorTree, where: Any, op: str) -> list[bool]:
     """
     structure = tree._structure
     if callable(where):
-        return [bool(where(path, leaf)) for path, leaf in zip(structure.paths(), tree._leaves, strict=True)]
-    if isinstance(where, list | set | frozenset):
-        alternatives: Any = where
-        columns = [chosen(tree, item, op) for item in alternatives]
-        return [any(column) for column in zip(*columns, strict=True)] if columns else [False] * structure.count()
-    roots = structure.matching(as_path(where))
-    if not roots:
-        raise _names_nothing(tree, as_path(where), op)
-    hits = [False] * structure.count()
-    for path, i in structure.slots():
-        hits[i] = hits[i] or any(path[: len(root)] == root for root in roots)
-    return hits
+        return tuple([bool(where(path, leaf)) for path, leaf in zip(structure.paths(), tree._leaves, strict=True)])
+    given: list[Any] = list(where) if isinstance(where, list | set | frozenset) else [where]
+    hits, missing = structure.covering(tuple([as_path(item) for item in given if not callable(item)]))
+    if missing is not None:
+        raise _names_nothing(tree, missing, op)
+    columns = [hits, *[chosen(tree, item, op) for item in given if callable(item)]]
+    return hits if len(columns) == 1 else tuple([any(column) for column in zip(*columns, strict=True)])
 
 
 def _normal(keys: tuple[Key, ...]) -> tuple[Key, ...]:
@@ -140,11 +135,6 @@ def partition(tree: T, where: Any, op: str = "partition") -> tuple[T, T]:
 def split_keys(tree: T, *wheres: Any) -> tuple[T, ...]:
     """Return a tree for each of several sets of leaves, and one of the rest; a leaf goes to the first set that has it."""
     structure = tree._structure
-    sets = [list(where) if isinstance(where, list | set | frozenset) else [where] for where in wheres]
-    if not any(callable(item) or isinstance(item, list) for items in sets for item in items):
-        found = structure.splitting(tuple([tuple([as_path(key) for key in items]) for items in sets]))
-        if found is not None:
-            return tuple([picked(tree, index, part) for part, index in found])
     columns = [chosen(tree, where, "split_keys") for where in wheres]
     parts: list[T] = []
     taken = [False] * structure.count()

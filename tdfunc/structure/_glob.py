@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ._keys import KeyPath, as_path
 from ._memo import memo
 from ._table import Subtree
-from ._transitions import keeping
 
 if TYPE_CHECKING:
     from ._structure import Structure
@@ -37,22 +36,13 @@ def expanding(structure: Structure, keys: tuple[Any, ...]) -> tuple[tuple[KeyPat
 
 
 @memo
-def splitting(structure: Structure, sets: tuple[tuple[KeyPath, ...], ...]) -> tuple[tuple[Structure, tuple[int, ...]], ...] | None:
-    """Return the structures of the leaves under each set of patterns, and of the rest with the static values.
-
-    A leaf goes to the first set that has it. None if some pattern matches nothing.
-    """
-    parts: list[tuple[Structure, tuple[int, ...]]] = []
-    left = set(range(structure.leaf_count))
-    for patterns in sets:
-        found = [matching(structure, pattern) for pattern in patterns]
-        if not all(found):
-            return None
-        roots = [root for paths in found for root in paths]
-        hits = {i for path, i in structure.slots() if any(path[: len(root)] == root for root in roots)} & left
-        left -= hits
-        parts.append(keeping(structure, frozenset(hits), False))
-    return (*parts, keeping(structure, frozenset(left), True))
+def covering(structure: Structure, keys: tuple[Any, ...]) -> tuple[tuple[bool, ...], Any]:
+    """Say for each leaf whether it stands under one of the keys and patterns; and the first that names nothing, or None."""
+    roots, missing = expanding(structure, keys)
+    hits = [False] * structure.leaf_count
+    for path, i in structure.slots():
+        hits[i] = hits[i] or any(path[: len(root)] == root for root in roots)
+    return tuple(hits), missing
 
 
 def _walk(structure: Structure, at: KeyPath, patterns: list[KeyPath], found: list[KeyPath]) -> None:

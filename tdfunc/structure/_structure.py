@@ -93,11 +93,8 @@ class Structure(Trie):
     def expanding(self, keys: tuple[Any, ...]) -> tuple[tuple[KeyPath, ...], Any]:
         return _glob.expanding(self, keys)
 
-    def splitting(self, sets: tuple[tuple[KeyPath, ...], ...]) -> tuple[tuple[Structure, tuple[int, ...]], ...] | None:
-        return _glob.splitting(self, sets)
-
-    def matching(self, pattern: KeyPath) -> tuple[KeyPath, ...]:
-        return _glob.matching(self, pattern)
+    def covering(self, keys: tuple[Any, ...]) -> tuple[tuple[bool, ...], Any]:
+        return _glob.covering(self, keys)
 
 
 register_value(
@@ -106,6 +103,6 @@ register_value(
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
         *("is_flat", "leaf_keys", "all_entries", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
         *("untying", "ranking", "aligning", "differences", "extra_at", "lacking", "flattening", "unflattening", "sorting", "emptying", "pruning"),
-        *("matching", "splitting", "expanding"),
+        *("expanding", "covering"),
     ),
 )
