@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from compile_bench import bridge, container, ensemble_step
+from compile_bench import bridge, container, ensemble_step, foreach, seed, surface
 from compile_bench._timing import measure, table
 
 
@@ -21,6 +21,9 @@ def main() -> None:
     bridge.print_added()
     print()
     ensemble_step.compare()
+    for part in (seed, surface, foreach):
+        print()
+        part.main()
 
 
 if __name__ == "__main__":

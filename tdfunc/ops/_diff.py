@@ -143,14 +143,13 @@ def _values(path: KeyPath, a: Tensor, b: Tensor, rtol: float | None, atol: float
     relative, absolute = _tolerances(a.dtype, b.dtype) if rtol is None or atol is None else (rtol, atol)
     relative, absolute = relative if rtol is None else rtol, absolute if atol is None else atol
     x, y = (t.detach().to(b.device).to_dense() if t.layout is not torch.strided else t.detach().to(b.device) for t in (a, b))
+    wide = torch.complex128 if dtype.is_complex else torch.float64
     if dtype is torch.bool or (not dtype.is_floating_point and not dtype.is_complex and relative == absolute == 0):
         apart = x.to(dtype) != y.to(dtype)  # exact, where float64 has not the digits of int64
     else:
-        wide = torch.complex128 if dtype.is_complex else torch.float64
         apart = ~torch.isclose(x.to(wide), y.to(wide), rtol=relative, atol=absolute, equal_nan=equal_nan)
     if not bool(apart.any()):
         return
-    wide = torch.complex128 if dtype.is_complex else torch.float64
     u, v = x[apart].to(wide), y[apart].to(wide)
     distance = (u - v).abs()
     rel = distance / v.abs()

@@ -25,8 +25,8 @@ class More:
     entries: dict[str, Any]
 
 
-sizes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
-full_sizes = st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)
+sizes = st.lists(st.integers(0, 3), max_size=4).map(tuple)
+full_sizes = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
 
 
 @st.composite
