@@ -16,7 +16,7 @@ from tdfunc.structure import KeyPath, Structure, Subtree, constant, empty, trace
 from . import _problems as problem
 from ._attributes import blank
 from ._extract import state_of
-from ._isolate import isolate
+from ._isolate import isolate_all
 from ._references import Follow
 from ._unwrap import unwrap
 
@@ -133,14 +133,14 @@ _size = Tensor.size
 class _Binding:
     """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
 
-    __slots__ = ("clones", "follow", "isolated", "missing", "new", "old", "problems", "slots", "strict")
+    __slots__ = ("buffers", "clones", "follow", "missing", "new", "old", "problems", "slots", "strict")
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.clones: dict[int, nn.Module] = {}
         self.old: list[Tensor] = []  # the module's tensors,
         self.new: list[Tensor] = []  # and what was given for each
-        self.isolated: dict[int, Tensor] = {}
+        self.buffers: list[tuple[dict[str, Any], str, Tensor | None]] = []  # each with the module's own
         self.missing: list[tuple[dict[str, Any], str, Tensor, Place]] = []
         self.follow: list[tuple[dict[str, Any], tuple[str, ...], Place]] = []
         self.slots: list[tuple[nn.Module, nn.Module, tuple[str, ...], Place]] = []
@@ -176,7 +176,7 @@ class _Binding:
             self.some_parameters(params, bound, entries, place)
         mine["_parameters"] = bound
         if mine["_buffers"]:
-            used += self.buffers(mine, leaves, entries)
+            used += self.some_buffers(mine, leaves, entries)
         else:
             mine["_buffers"] = {}
         if mine["_modules"]:
@@ -198,8 +198,8 @@ class _Binding:
             else:
                 self.missing.append((bound, name, old, (place, name)))
 
-    def buffers(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any]) -> int:
-        """Put copies of the given or the module's own buffers in place, and return how many were given."""
+    def some_buffers(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any]) -> int:
+        """Put the given or the module's own buffers in place, to be copied at the end; return how many were given."""
         used = 0
         bound: dict[str, Any] = {}
         for name, old in mine["_buffers"].items():
@@ -211,19 +211,11 @@ class _Binding:
                 if old is not None:
                     self.old.append(old)
                     self.new.append(new)
-            bound[name] = None if new is None else self.isolate(old, new)
+            bound[name] = new
+            if new is not None:
+                self.buffers.append((bound, name, old))
         mine["_buffers"] = bound
         return used
-
-    def isolate(self, old: Tensor | None, new: Tensor) -> Tensor:
-        """Return a buffer's copy, the same one for the same buffer of the module under another name."""
-        if old is None:
-            return isolate(new)
-        # By the identity of the module's tensor: that of the given one would be a guard, another at each step.
-        copy = self.isolated.get(id(old))
-        if copy is None:
-            copy = self.isolated[id(old)] = isolate(new)
-        return copy
 
     def modules(self, mine: dict[str, Any], leaves: tuple[Tensor, ...], entries: dict[str, Any], place: Place) -> int:
         """Put clones in the place of the sub-modules, and return how many of them had entries."""
@@ -262,14 +254,25 @@ class _Binding:
             elif self.strict:
                 self.problems.append(problem.missing("bind", _path(place), old))
         problem.raise_all("bind", self.problems)
+        isolated = self.isolate() if self.buffers else {}
         if self.follow or self.slots:
-            follow = Follow(module, self.clones, given, self.isolated)
+            follow = Follow(module, self.clones, given, isolated)
             for mine, names, place in self.follow:
                 for name in names:
                     mine[name] = follow.attribute(mine[name], _path((place, name)))
             for made, theirs, names, place in self.slots:
                 for name in names:
                     object.__setattr__(made, name, follow.attribute(getattr(theirs, name), _path((place, name))))
+
+    def isolate(self) -> dict[int, Tensor]:
+        """Put copies in the place of the buffers, one copy for a buffer that has several names, and return them by identity."""
+        # By the identity of the module's tensor: that of the given one would be a guard, another at each step.
+        keys = [-i if old is None else id(old) for i, (_, _, old) in enumerate(self.buffers, 1)]
+        sources = {key: bound[name] for key, (bound, name, _) in zip(keys, self.buffers, strict=True)}
+        copies = dict(zip(sources, isolate_all([*sources.values()]), strict=True))
+        for key, (bound, name, _) in zip(keys, self.buffers, strict=True):
+            bound[name] = copies[key]
+        return copies
 
     def given(self) -> dict[int, Tensor]:
         """Return what was given for each tensor of the module, by identity."""
