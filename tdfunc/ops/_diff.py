@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tdfunc._errors import StructureError, describe, show_path
 from tdfunc._typing import KeyPath, TensorTree
-from tdfunc.structure import Static, Subtree
+from tdfunc.structure import Difference, Subtree, in_words
 
 from ._batch import batch_size
 
@@ -43,13 +43,11 @@ class Change:
 
     def __str__(self) -> str:
         where = show_path(self.path)
-        if self.kind in ("removed", "added"):
-            return f"{self.kind}: {where} {self.before if self.kind == 'removed' else self.after}"
         if self.kind == "moved":
             return f"moved: {where} to {show_path(self.after)}"
         if self.kind == "value":
             return f"value: {where} {self.count} elements differ, at most by {self.max_abs:.3g} (relative {self.max_rel:.3g})"
-        return f"{self.kind}: {where} {self.before} became {self.after}"
+        return in_words(self.kind, self.path, self.before, self.after)
 
 
 class Diff:
@@ -87,26 +85,26 @@ def diff(a: TensorTree, b: TensorTree, *, rtol: float | None = 0.0, atol: float 
         if getattr(tree, "_structure", None) is None:
             raise StructureError(describe("diff: expected two TensorDicts", got=type(tree).__name__, fix="TensorDict(...) it"))
     ours, theirs = dict(a._structure.slots()), dict(b._structure.slots())
-    changes = list(_paths(a, b, ours, theirs))
+    structural = a._structure.differences(b._structure)
+    changes = list(_paths(a, b, structural))
     seen: set[tuple[int, int]] = set()
     for path, i in ours.items():
         j = theirs.get(path)
         if j is not None and (i, j) not in seen:  # tied leaves are one
             seen.add((i, j))
             changes += _leaf(path, a._leaves[i], b._leaves[j], rtol, atol, equal_nan, dtypes)
-    changes += _statics(a, b)
-    changes += _ties(a, b, ours, theirs)
+    changes += [Change(*difference) for difference in structural if not difference.of_leaf]
     changes += _sizes(a, b, ())
     return Diff(tuple(changes))
 
 
-def _paths(a: TensorTree, b: TensorTree, ours: dict[KeyPath, int], theirs: dict[KeyPath, int]) -> Iterator[Change]:
+def _paths(a: TensorTree, b: TensorTree, structural: tuple[Difference, ...]) -> Iterator[Change]:
     """Yield what is under paths of one tree only: moved where the other has the same leaf under a path of its own."""
-    added = {path: b._leaves[j] for path, j in theirs.items() if path not in ours}
-    for path, i in ours.items():
-        if path in theirs:
-            continue
-        leaf = a._leaves[i]
+    ours, theirs = dict(a._structure.slots()), dict(b._structure.slots())
+    paths = [difference for difference in structural if difference.of_leaf]
+    added = {path: b._leaves[theirs[path]] for kind, path, *_ in paths if kind == "added"}
+    for path in [path for kind, path, *_ in paths if kind == "removed"]:
+        leaf = a._leaves[ours[path]]
         new = next((other for other, candidate in added.items() if _same(leaf, candidate)), None)
         if new is None:
             yield Change("removed", path, before=_summary(leaf))
@@ -167,27 +165,6 @@ def _tolerances(a: torch.dtype, b: torch.dtype) -> tuple[float, float]:
     table |= {torch.complex32: (1e-3, 1e-5), torch.complex64: (1.3e-6, 1e-5), torch.complex128: (1e-7, 1e-7)}
     pairs = [table.get(dtype, (0.0, 0.0)) for dtype in (a, b)]
     return max(rtol for rtol, _ in pairs), max(atol for _, atol in pairs)
-
-
-def _statics(a: TensorTree, b: TensorTree) -> Iterator[Change]:
-    ours, theirs = dict(a._structure.statics()), dict(b._structure.statics())
-    for path, value in ours.items():
-        if path not in theirs:
-            yield Change("removed", path, before=f"static {value!r}")
-        elif Static(value) != Static(theirs[path]):
-            yield Change("static", path, value, theirs[path])
-    for path, value in theirs.items():
-        if path not in ours:
-            yield Change("added", path, after=f"static {value!r}")
-
-
-def _ties(a: TensorTree, b: TensorTree, ours: dict[KeyPath, int], theirs: dict[KeyPath, int]) -> Iterator[Change]:
-    both = ours.keys() & theirs.keys()
-    left, right = ({frozenset(group) & both for group in tree._structure.ties()} for tree in (a, b))
-    for group in sorted(map(sorted, left ^ right)):
-        if len(group) > 1:
-            tied = frozenset(group) in left
-            yield Change("ties", group[0], *((tuple(group), ()) if tied else ((), tuple(group))))
 
 
 def _sizes(a: Any, b: Any, path: KeyPath) -> Iterator[Change]:

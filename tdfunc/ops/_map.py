@@ -30,8 +30,9 @@ def aligned(tree: TensorTree, other: Any, op: str) -> tuple[Tensor, ...]:
         raise StructureError(
             describe(
                 f"{op}: the trees have different leaves",
-                at=tree._structure.differences(theirs),
+                at=tree._structure.distinction(theirs),
                 expected="the same key paths, tied alike",
+                got="that, from the first tree to the second",
                 fix=f"td.select(...) the common keys before {op}",
             )
         )

@@ -1,5 +1,7 @@
 """The static half of a tree: key paths, event ranks, ties and static values, hash-consed. No tensors here."""
 
+from ._differences import Difference as Difference
+from ._differences import in_words as in_words
 from ._glob import is_pattern as is_pattern
 from ._keys import KeyPath as KeyPath
 from ._keys import as_key as as_key

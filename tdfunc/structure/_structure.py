@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _glob, _levels, _spec, _transitions
+from . import _differences, _glob, _levels, _spec, _transitions
 from ._keys import KeyPath
 from ._opaque import register_value
 from ._table import Spec
@@ -19,7 +19,7 @@ class Structure(Trie):
     and `{b, a}` are two structures. The event rank of a leaf is the number of its trailing dims that are no batch dims.
 
     A structure holds no sizes, dtypes or devices. Only one without any leaf holds a batch size, since no leaf tells it.
-    It never changes; the methods below give the next one. They are described in `_transitions.py`, `_levels.py` and `_glob.py`.
+    It never changes; the methods below give the next one. They are described in the modules that have them.
     """
 
     __slots__ = ()
@@ -69,8 +69,11 @@ class Structure(Trie):
     def aligning(self, other: Structure) -> tuple[int, ...] | None:
         return _transitions.aligning(self, other)
 
-    def differences(self, other: Structure) -> str:
-        return _transitions.differences(self, other)
+    def differences(self, other: Structure) -> tuple[_differences.Difference, ...]:
+        return _differences.differences(self, other)
+
+    def distinction(self, other: Structure) -> str:
+        return _differences.distinction(self, other)
 
     def extra_at(self, path: KeyPath) -> int:
         return _transitions.extra_at(self, path)
@@ -102,7 +105,7 @@ register_value(
     (
         *("find", "entries", "ranks", "slots", "paths", "ties", "extras", "statics", "count", "first_rank", "stored_size"),
         *("is_flat", "leaf_keys", "all_entries", "sized", "compose", "setting", "selecting", "excluding", "keeping", "merging", "renaming", "tying"),
-        *("untying", "ranking", "aligning", "differences", "extra_at", "lacking", "flattening", "unflattening", "sorting", "emptying", "pruning"),
+        *("untying", "ranking", "aligning", "distinction", "extra_at", "lacking", "flattening", "unflattening", "sorting", "emptying", "pruning"),
         *("expanding", "covering"),
     ),
 )

@@ -315,13 +315,3 @@ def aligning(structure: Structure, other: Structure) -> tuple[int, ...] | None:
             return None
     matches = len(theirs) == len(structure.slots()) and len(set(index.values())) == other.leaf_count == len(index)
     return tuple(index.values()) if matches else None
-
-
-def differences(structure: Structure, other: Structure) -> str:
-    """Return in words how the leaves of two structures differ: missing, unknown and differently tied paths."""
-    ours, theirs = dict(structure.slots()), dict(other.slots())
-    lines = [f"only in the first: {path}" for path in ours if path not in theirs]
-    lines += [f"only in the second: {path}" for path in theirs if path not in ours]
-    if not lines and structure.ties() != other.ties():
-        lines = [f"ties of the first: {structure.ties()}", f"ties of the second: {other.ties()}"]
-    return "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tdfunc
-from tdfunc import TensorDict
+from tdfunc import StructureError, TensorDict
 
 
 def tree():
@@ -101,3 +101,20 @@ def test_assert_close_lists_all_differences():
     tdfunc.assert_close(TensorDict(a=torch.ones(2)), TensorDict(a=torch.ones(2, dtype=torch.float64)), check_dtype=False)
     with pytest.raises(AssertionError, match="dtype: 'a'"):
         tdfunc.assert_close(TensorDict(a=torch.ones(2)), TensorDict(a=torch.ones(2, dtype=torch.float64)))
+
+
+def test_structure_errors_speak_as_diff_does():
+    a = tree().set("d", torch.zeros(2)).set("e", torch.zeros(2))
+    b = a.rename_key(("b", "c"), "moved").tie("d", "e")
+    with pytest.raises(StructureError) as error:
+        a + b
+    changes = [change for change in tdfunc.diff(a, b + 1) if change.kind in ("removed", "added", "ties")]  # + 1: nothing counts as moved
+    assert len(changes) == 3
+    for change in changes:
+        assert str(change).removesuffix(" (2, 1) int64") in str(error.value)
+
+
+def test_structure_errors_in_a_trace_name_the_same_paths():
+    a, b = tree(), tree().exclude("a")
+    with pytest.raises(Exception, match="removed: 'a'"):
+        torch.compile(lambda x, y: x + y, fullgraph=True, backend="eager")(a, b)
