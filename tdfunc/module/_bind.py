@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -17,13 +17,15 @@ from . import _problems as problem
 from ._attributes import blank
 from ._extract import state_of
 from ._isolate import isolate_all
+from ._memory import same
 from ._references import Follow
+from ._state_dict import as_state_dict, read
 from ._unwrap import unwrap
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def bind(module: M, *states: Any, strict: bool = True) -> M:
+def bind(module: M, *states: Any, strict: bool = True, use_state_dict: bool = False) -> M:
     """Return a module of the same class that uses the tensors of a state; `module` and the state stay as they are.
 
     The result is a structural clone: new module objects with new dicts of parameters, buffers and sub-modules, which
@@ -36,6 +38,9 @@ def bind(module: M, *states: Any, strict: bool = True) -> M:
             or flat ones with dotted names. Of two that have a name, the later one counts. Buffers that are not given come
             from the module. One path of a tied parameter sets all its paths.
         strict: Refuse a missing parameter; False takes it from the module. An unknown name is an error all the same.
+        use_state_dict: The states are what `module.state_dict()` gives, and go through the module's load hooks, its
+            `_load_from_state_dict` and `set_extra_state`, all of them on the clone. Not under torch.compile: there, bind what
+            `state_of(bind(module, state, use_state_dict=True))` gave before.
 
     Returns:
         The bound module. Call it, any of its methods (`bound.generate(x)`) or sub-modules (`bound.encoder(x)`).
@@ -62,12 +67,26 @@ def bind(module: M, *states: Any, strict: bool = True) -> M:
     """
     if not isinstance(module, nn.Module):
         raise BindError(describe("bind: expected a module first", got=type(module).__name__, fix="bind(model, params)"))
-    state = as_state(states, "bind")
     original = unwrap(module)
     rehearse(original)
-    binding = _Binding(strict)
-    bound: Any = binding.clone(original, state._leaves, state._structure, None)
-    binding.finish(original)
+    if use_state_dict:
+        return bound_by_hooks(original, as_state_dict(states, "bind"), strict, "bind")
+    return _bound(original, as_state(states, "bind"), strict, "bind")
+
+
+def bound_by_hooks(module: nn.Module, state_dict: dict[str, Any], strict: bool, op: str) -> Any:
+    """Return the module bound to what its hooks make of a state dict; they run on a clone."""
+    clone = _bound(module, TensorDict(), False, op)
+    state, problems = read(clone, state_dict, op)
+    return _bound(clone, state, strict, op, problems)
+
+
+def _bound(module: nn.Module, state: TensorDict, strict: bool, op: str, problems: Iterable[problem.Problem] = ()) -> Any:
+    """Return the module bound to a state, or raise for all that is wrong, with what was known to be wrong before."""
+    binding = _Binding(strict, op)
+    binding.problems.extend(problems)
+    bound = binding.clone(module, state._leaves, state._structure, None)
+    binding.finish(module)
     return bound
 
 
@@ -82,14 +101,8 @@ def as_state(states: tuple[Any, ...], op: str) -> TensorDict:
 
 
 def _from_mapping(state: Any, op: str) -> TensorDict:
-    if isinstance(state, nn.Module):
-        raise BindError(
-            describe(
-                f"{op}: got a module where a state is meant", expected="a TensorDict", got=type(state).__name__, fix=f"{op}(model, params_of(other))"
-            )
-        )
     if not isinstance(state, Mapping):
-        raise BindError(describe(f"{op}: a state is a TensorDict or a mapping", got=type(state).__name__, fix=f"{op}(model, params_of(model))"))
+        raise problem.no_state(op, state)
     dotted: Any = state
     return TensorDict({tuple(key.split(".")) if isinstance(key, str) else key: value for key, value in dotted.items()})
 
@@ -133,10 +146,11 @@ _size = Tensor.size
 class _Binding:
     """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
 
-    __slots__ = ("buffers", "clones", "follow", "missing", "new", "old", "problems", "slots", "strict")
+    __slots__ = ("buffers", "clones", "follow", "missing", "new", "old", "op", "problems", "slots", "strict")
 
-    def __init__(self, strict: bool) -> None:
+    def __init__(self, strict: bool, op: str) -> None:
         self.strict = strict
+        self.op = op
         self.clones: dict[int, nn.Module] = {}
         self.old: list[Tensor] = []  # the module's tensors,
         self.new: list[Tensor] = []  # and what was given for each
@@ -226,7 +240,7 @@ class _Binding:
                 bound[name] = None
                 continue
             if type(child) in weakref.ProxyTypes:
-                self.problems.append(problem.proxy("bind", (*_path(place), name)))
+                self.problems.append(problem.proxy(self.op, (*_path(place), name)))
                 continue
             at = entries.get(name)
             if type(at) is Subtree:
@@ -252,8 +266,8 @@ class _Binding:
             if tied is not None:
                 bound[name] = tied
             elif self.strict:
-                self.problems.append(problem.missing("bind", _path(place), old))
-        problem.raise_all("bind", self.problems)
+                self.problems.append(problem.missing(self.op, _path(place), old))
+        problem.raise_all(self.op, self.problems)
         isolated = self.isolate() if self.buffers else {}
         if self.follow or self.slots:
             follow = Follow(module, self.clones, given, isolated)
@@ -282,7 +296,7 @@ class _Binding:
         """Note the tensors of another shape than the module's."""
         for old, new in zip(self.old, self.new, strict=True):
             if old.shape != new.shape:
-                self.problems.append(problem.wrong_shape("bind", _paths(module, old)[0], old, new))
+                self.problems.append(problem.wrong_shape(self.op, _paths(module, old)[0], old, new))
 
     def check_ties(self, module: nn.Module) -> None:
         """Note a problem where one tensor of the module, reached under several names, was given several values."""
@@ -290,8 +304,8 @@ class _Binding:
             return
         first: dict[int, Tensor] = {}
         for old, new in zip(self.old, self.new, strict=True):
-            if first.setdefault(id(old), new) is not new:
-                self.problems.append(problem.torn_tie("bind", _paths(module, old)))
+            if not same(first.setdefault(id(old), new), new):
+                self.problems.append(problem.torn_tie(self.op, _paths(module, old)))
 
     def check_shared(self, module: nn.Module, leaves: tuple[Tensor, ...], structure: Structure, place: Place) -> None:
         """Take note of what is given for a module that is reached a second time."""
@@ -316,4 +330,4 @@ class _Binding:
             elif type(entry) is Subtree:
                 kind, places = "a subtree", modules
             if name not in places:
-                self.problems.append(problem.unknown("bind", (*_path(place), name), kind, tensors + modules))
+                self.problems.append(problem.unknown(self.op, (*_path(place), name), kind, tensors + modules))

@@ -11,11 +11,13 @@ from tdfunc._errors import BindError, describe
 from tdfunc.structure import KeyPath
 
 from . import _problems as problem
-from ._bind import as_state
+from ._bind import as_state, bound_by_hooks
+from ._memory import same
+from ._state_dict import as_state_dict
 from ._unwrap import unwrap
 
 
-def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
+def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_dict: bool = False) -> None:
     """Write a state into a module: values are copied into its own tensors.
 
     This changes `module`. The Parameters and buffers stay the objects that they are, with their `requires_grad`, dtype
@@ -25,6 +27,8 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
         module: The module to write to.
         state: A tree as `params_of`, `buffers_of` or `state_of` give it, or a mapping, nested or with dotted names.
         strict: Refuse a missing parameter. Buffers may always be missing. An unknown name is an error all the same.
+        use_state_dict: The state is what `module.state_dict()` gives; `module.load_state_dict` writes it, with its hooks,
+            once a bound clone has read it without an error.
 
     Raises:
         KeyPathError: If a name is unknown or a parameter missing.
@@ -39,6 +43,9 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
     """
     if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BindError(describe("load_into: expected a module first", got=type(module).__name__, fix="load_into(model, params)"))
+    if use_state_dict:
+        _load_state_dict(unwrap(module), state, strict=strict)
+        return
     tree = as_state((state,), "load_into")
     slots, needed = _targets(unwrap(module))
     problems: list[problem.Problem] = []
@@ -51,7 +58,7 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
             problems.append(problem.unknown("load_into", path, "a tensor", _beside(path, slots)))
         elif old.shape != new.shape:
             problems.append(problem.wrong_shape("load_into", path, old, new))
-        elif pairs.setdefault(id(old), (old, new))[1] is not new:
+        elif not same(pairs.setdefault(id(old), (old, new))[1], new):
             problems.append(problem.torn_tie("load_into", [known for known, tensor in slots.items() if tensor is old]))
     problems += [problem.unknown("load_into", path, "a static value", _beside(path, slots)) for path, _ in tree.structure.statics()]
     if strict:
@@ -62,6 +69,15 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True) -> None:
         values = [new.detach().to(old.device, old.dtype, copy=True) for old, new in pairs.values()]
         for (old, _), value in zip(pairs.values(), values, strict=True):
             old.copy_(value)
+
+
+def _load_state_dict(module: nn.Module, state: Any, *, strict: bool) -> None:
+    """Let torch write a state dict into a module, after it was read by a clone that may fail."""
+    values = as_state_dict((state,), "load_into")
+    bound_by_hooks(module, values, strict, "load_into")
+    with torch.no_grad():
+        # Copied before the first write: the state may share storage with the module.
+        module.load_state_dict({key: value.detach().clone() if isinstance(value, Tensor) else value for key, value in values.items()}, strict=False)
 
 
 def _beside(path: KeyPath, slots: dict[KeyPath, Tensor]) -> list[str]:

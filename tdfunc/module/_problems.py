@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
 from tdfunc.structure import KeyPath
@@ -60,6 +60,25 @@ def unknown(op: str, path: KeyPath, kind: str, known: list[str]) -> Problem:
         got=repr(path[-1]),
         fix=f"state.exclude({path!r}), or rename_key",
     )
+
+
+def unknown_key(op: str, key: str, known: list[str]) -> Problem:
+    """Describe a key of a state dict that the module's own has not."""
+    return KeyPathError, describe(
+        f"{op}: the module's state dict has no {key!r}{nearest(key, known)}",
+        expected="keys among " + ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else ""),
+        got=repr(key),
+        fix=f"leave it out: {{k: v for k, v in state.items() if k != {key!r}}}",
+    )
+
+
+def no_state(op: str, state: object) -> TdfuncError:
+    """Return the error for something that is no state at all."""
+    if isinstance(state, nn.Module):
+        what, expected, fix = "got a module where a state is meant", "a TensorDict", f"{op}(model, params_of(other))"
+    else:
+        what, expected, fix = "a state is a TensorDict or a mapping", None, f"{op}(model, params_of(model))"
+    return BindError(describe(f"{op}: {what}", expected=expected, got=type(state).__name__, fix=fix))
 
 
 def proxy(op: str, path: KeyPath) -> Problem:

@@ -19,6 +19,7 @@ from tdfunc.structure import KeyPath, constant, traced_as
 
 from ._attributes import PLAIN
 from ._isolate import isolate
+from ._memory import storage_of
 from ._search import leads_to
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
@@ -60,6 +61,8 @@ class Follow:
             return self._function(value, path)
         if isinstance(value, weakref.ref):
             return self._weak(value, path)
+        if hasattr(value, "hook") and hasattr(value, "with_module"):
+            return self._load_hook(value, path)
         if hides(self, value):
             raise BindError(
                 describe(
@@ -117,7 +120,7 @@ class Follow:
             return value
         name = value.__func__.__name__
         # By name where that gives the same: Dynamo makes no bound methods.
-        known = getattr(type(owner), name, None) is value.__func__
+        known = getattr(type(value.__self__), name, None) is value.__func__
         return getattr(owner, name) if known else types.MethodType(value.__func__, owner)
 
     def _partial(self, value: functools.partial[Any], path: KeyPath) -> Any:
@@ -153,6 +156,13 @@ class Follow:
         """Return what a function closes over: a container stays shared unless it leads to the tree."""
         return value if isinstance(value, _CONTAINERS) and not hides(self, value) else self._value(value, path)
 
+    def _load_hook(self, value: Any, path: KeyPath) -> Any:
+        """Return what torch keeps for a hook that runs before loading: the hook, and a weak reference to its module."""
+        hook = self._value(value.hook, path)
+        target = value.module() if value.with_module else None
+        owner = self._value(target, path)
+        return value if hook is value.hook and owner is target else type(value)(hook, owner)
+
     def _weak(self, value: weakref.ref[Any], path: KeyPath) -> Any:
         target = value()
         if target is None:
@@ -185,12 +195,12 @@ def _traced_derived(_follow: Follow, _value: Tensor, _path: KeyPath) -> None:
 @traced_as(_traced_derived)
 def derived(follow: Follow, value: Tensor, path: KeyPath) -> None:
     """Raise if a tensor attribute is a view of a parameter: the clone would go on with the original's values."""
-    storage = _storage(value)
+    storage = storage_of(value)
     if storage is None:
         return
     for name, param in follow.root.named_parameters():
         # `nn.utils.spectral_norm` keeps the parameter as `weight_orig` and computes `weight` before each call.
-        if _storage(param) == storage and tuple(name.split(".")) != (*path[:-1], f"{path[-1]}_orig"):
+        if storage_of(param) == storage and tuple(name.split(".")) != (*path[:-1], f"{path[-1]}_orig"):
             raise BindError(
                 describe(
                     "bind: an attribute is a view of a parameter, and would keep the original's values",
@@ -200,14 +210,6 @@ def derived(follow: Follow, value: Tensor, path: KeyPath) -> None:
                     fix=f"take it from the parameter in forward, or clear it before bind: module.{'.'.join(path)} = None",
                 )
             )
-
-
-def _storage(tensor: Tensor) -> int | None:
-    """Return what tells a storage; None where there is none to share, be it empty, on meta or inside a transform."""
-    try:
-        return tensor.untyped_storage().data_ptr() or None
-    except (RuntimeError, NotImplementedError):
-        return None
 
 
 def _traced_hides(_follow: Follow, _value: Any) -> bool:

@@ -293,6 +293,6 @@ def snapshot() -> Callable[[nn.Module], Any]:
             for key, value in [*part._parameters.items(), *part._buffers.items()]:
                 if value is not None:
                     facts[name, key, "tensor"] = (value.detach().tolist(), value._version, value.requires_grad, value.dtype, value.grad is None)
-        return facts, {key: value.tolist() for key, value in module.state_dict().items()}
+        return facts, {key: value.tolist() if isinstance(value, torch.Tensor) else str(value) for key, value in module.state_dict().items()}
 
     return take

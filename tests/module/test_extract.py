@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tdfunc import bind, buffers_of, params_of, state_of
+from tdfunc import BindError, bind, buffers_of, load_into, params_of, state_of
 
 
 def test_names_nest_as_the_sub_modules_do():
@@ -137,3 +137,15 @@ def test_parameters_of_a_subclass_and_of_other_kinds_come_through():
     params = params_of(module)
     assert [str(leaf.dtype) for leaf in params.values()] == ["torch.float32", "torch.int64", "torch.bfloat16", "torch.float32"]
     assert params_of(bind(module, params)).equal(params)
+
+
+def test_torchs_own_state_dict_of_a_tied_module_is_a_state():
+    module = Ties()  # state_dict() gives each name an alias of its own
+    state = module.state_dict()
+    assert state["a.bias"] is not state["head.bias"]
+    bound = bind(module, state)
+    assert torch.equal(bound.head.bias, module.a.bias)
+    load_into(module, {key: value * 2 for key, value in bound.state_dict().items() if key.startswith(("a.", "head.weight"))})
+    load_into(module, module.state_dict())
+    with pytest.raises(BindError, match="several tensors given for one tied parameter"):
+        bind(module, state | {"head.bias": state["head.bias"].clone()})
