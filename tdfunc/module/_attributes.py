@@ -17,12 +17,13 @@ from torch import nn
 from tdfunc.structure import constant, traced_as
 
 from ._own import Own
+from ._recurrent import Recurrent, form_of
 from ._traced import traceable
 
 PLAIN = frozenset(
     {
         *(bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, torch.layout),
-        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator, Own),
+        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator, Own, Recurrent),
     }
 )
 """Types of attributes that hold no reference to follow and have no state of their own."""
@@ -60,7 +61,8 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
         The names of its attributes, those to follow, those of its slots, and a tuple that is empty if its class will not do.
     """
     plain = ("plain",) if traceable(type(module)) is type(module) else ()
-    return tuple(module.__dict__), _names(module.__dict__), _filled_slots(module), plain
+    everything = tuple([name for name, value in module.__dict__.items() if type(value) not in (Own, Recurrent)])
+    return everything, _names(module.__dict__), _filled_slots(module), plain
 
 
 _traceable_class = constant(traceable)
@@ -97,6 +99,8 @@ def blank(module: nn.Module) -> Blank:
         mine[name] = _copy(hooks)
     mine["_non_persistent_buffers_set"] = theirs["_non_persistent_buffers_set"].copy()
     mine["_apply"] = mine["requires_grad_"] = mine["_load_from_state_dict"] = Own(made)
+    if form_of(type(module)) is not None and type(theirs.get("forward")) in (type(None), Recurrent):
+        mine["forward"] = Recurrent(made)
     _set(made, "__dict__", mine)
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()

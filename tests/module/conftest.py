@@ -228,7 +228,7 @@ ZOO = [
     Case("tied_buffers", TiedBuffers),
     Case("transformer", lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), SEQUENCE),
     Case("attention", Attention, SEQUENCE),
-    Case("lstm", lambda: nn.LSTM(4, 3, batch_first=True), SEQUENCE, no_compile="Dynamo does not trace RNNs", no_vmap="torch has no rule for lstm"),
+    Case("lstm", lambda: nn.LSTM(4, 3, batch_first=True), SEQUENCE, no_compile="Dynamo does not trace RNNs"),
     Case("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(4, 4)), no_pickle=PARAMETRIZED),
     Case("weight_norm_old", _old_weight_norm, no_deepcopy="its weight is in a graph, which torch does not copy"),
     Case(
