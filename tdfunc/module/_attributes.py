@@ -19,6 +19,7 @@ from tdfunc.structure import constant, traced_as
 from ._own import Own
 from ._recurrent import Recurrent, form_of
 from ._traced import traceable
+from ._unwrap import release
 
 PLAIN = frozenset(
     {
@@ -105,9 +106,8 @@ def blank(module: nn.Module) -> Blank:
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()
     names = list(theirs)
-    if hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST:
-        return made, mine, _names(theirs), slots
-    for name in names[_COUNT:]:
-        if type(theirs[name]) not in PLAIN:
-            return made, mine, _names(theirs), slots
-    return made, mine, (), slots
+    plain = not hooked and names[0] == _FIRST and names[_COUNT - 1] == _LAST
+    if plain and all([type(theirs[name]) in PLAIN for name in names[_COUNT:]]):  # noqa: C419 - a list is faster
+        return made, mine, (), slots
+    release(mine)
+    return made, mine, _names(mine), slots

@@ -20,7 +20,7 @@ from ._isolate import isolate_all
 from ._memory import same
 from ._references import Follow
 from ._state_dict import as_state_dict, read
-from ._unwrap import unwrap
+from ._unwrap import unprefixed, unwrap
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -70,8 +70,11 @@ def bind(module: M, *states: Any, strict: bool = True, use_state_dict: bool = Fa
     original = unwrap(module)
     rehearse(original)
     if use_state_dict:
-        return bound_by_hooks(original, as_state_dict(states, "bind"), strict, "bind")
-    return _bound(original, as_state(states, "bind"), strict, "bind")
+        return bound_by_hooks(original, as_state_dict(states, module, "bind"), strict, "bind")
+    state = as_state(states, "bind")
+    if original is not module:
+        state = TensorDict._rebuild(*unprefixed(original, state._leaves, state._structure))
+    return _bound(original, state, strict, "bind")
 
 
 def bound_by_hooks(module: nn.Module, state_dict: dict[str, Any], strict: bool, op: str) -> Any:
@@ -249,7 +252,10 @@ class _Binding:
                 inner = leaves[start:stop] if picks is None else tuple([leaves[i] for i in picks])
             else:
                 inner, structure = (), empty()
-            bound[name] = self.clone(unwrap(child), inner, structure, (place, name))
+            part = unwrap(child)
+            if part is not child:
+                inner, structure = unprefixed(part, inner, structure)
+            bound[name] = self.clone(part, inner, structure, (place, name))
         mine["_modules"] = bound
         return used
 
@@ -317,7 +323,7 @@ class _Binding:
                 self.new.append(value)
             child: Any = module.__dict__["_modules"].get(name)
             if isinstance(value, TensorDict) and child is not None:
-                self.check_shared(unwrap(child), value._leaves, value._structure, (place, name))
+                self.check_shared(unwrap(child), *unprefixed(unwrap(child), value._leaves, value._structure), (place, name))
 
     def unknown(self, mine: dict[str, Any], structure: Structure, place: Place) -> None:
         """Note the entries that found no place in a module."""

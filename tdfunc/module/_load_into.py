@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from tdfunc._errors import BindError, describe
+from tdfunc.core import TensorDict
 from tdfunc.structure import KeyPath
 
 from . import _problems as problem
 from ._bind import as_state, bound_by_hooks
 from ._memory import same
-from ._state_dict import as_state_dict
-from ._unwrap import unwrap
+from ._state_dict import as_state_dict, load
+from ._unwrap import prefixes, unprefixed, unwrap
 
 
 def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_dict: bool = False) -> None:
@@ -44,10 +45,13 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_d
     if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BindError(describe("load_into: expected a module first", got=type(module).__name__, fix="load_into(model, params)"))
     if use_state_dict:
-        _load_state_dict(unwrap(module), state, strict=strict)
+        _load_state_dict(module, state, strict=strict)
         return
     tree = as_state((state,), "load_into")
-    slots, needed = _targets(unwrap(module))
+    original = unwrap(module)
+    if original is not module:
+        tree = TensorDict._rebuild(*unprefixed(original, tree._leaves, tree._structure))
+    slots, needed = _targets(original)
     problems: list[problem.Problem] = []
     pairs: dict[int, tuple[Tensor, Tensor]] = {}
     given: set[int] = set()
@@ -73,11 +77,12 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_d
 
 def _load_state_dict(module: nn.Module, state: Any, *, strict: bool) -> None:
     """Let torch write a state dict into a module, after it was read by a clone that may fail."""
-    values = as_state_dict((state,), "load_into")
+    values = as_state_dict((state,), module, "load_into")
+    module = unwrap(module)
     bound_by_hooks(module, values, strict, "load_into")
     with torch.no_grad():
         # Copied before the first write: the state may share storage with the module.
-        module.load_state_dict({key: value.detach().clone() if isinstance(value, Tensor) else value for key, value in values.items()}, strict=False)
+        load(module, {key: value.detach().clone() if isinstance(value, Tensor) else value for key, value in values.items()}, assign=False)
 
 
 def _beside(path: KeyPath, slots: dict[KeyPath, Tensor]) -> list[str]:
@@ -100,7 +105,11 @@ def _targets(module: nn.Module) -> tuple[dict[KeyPath, Tensor], list[KeyPath]]:
                         needed.append((*path, name))
         for name, child in part._modules.items():
             if child is not None and id(child) not in above:
-                visit(unwrap(child), (*path, name), above | {id(child)})
+                at = (*path, name)
+                visit(unwrap(child), at, above | {id(child)})
+                prefixed = (*at, *prefixes(child))
+                if prefixed != at:
+                    slots.update({(*prefixed, *known[len(at) :]): tensor for known, tensor in slots.items() if known[: len(at)] == at})
 
     visit(module, (), frozenset({id(module)}))
     return slots, needed

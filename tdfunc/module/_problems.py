@@ -53,12 +53,13 @@ def missing(op: str, path: KeyPath, old: Tensor) -> Problem:
 def unknown(op: str, path: KeyPath, kind: str, known: list[str]) -> Problem:
     """Describe an entry that the module has no place for; `known` are the names it has at that level."""
     shown = ", ".join(map(repr, known[:12])) + (", ..." if len(known) > 12 else "")
+    wrapped = path[-1] in ("module", "_orig_mod") and kind == "a subtree"
     return KeyPathError, describe(
         f"{op}: the module has no {show_path(path)} that takes {kind}{nearest(path[-1], known)}",
         at=show_path(path[:-1]),
         expected=f"names among {shown}" if known else "no entry: there is nothing registered",
         got=repr(path[-1]),
-        fix=f"state.exclude({path!r}), or rename_key",
+        fix=f"state[{path!r}] is the state of what was wrapped" if wrapped else f"state.exclude({path!r}), or rename_key",
     )
 
 

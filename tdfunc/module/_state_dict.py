@@ -12,7 +12,7 @@ from tdfunc.core import TensorDict
 from tdfunc.structure import KeyPath, is_static, static, traced_as
 
 from . import _problems as problem
-from ._unwrap import WRAPPED
+from ._unwrap import clean, unwrap
 
 EXTRA = "_extra_state"
 """The name under which torch keeps what `get_extra_state` returns."""
@@ -24,15 +24,11 @@ def saved(module: nn.Module, *, params: bool, buffers: bool) -> dict[KeyPath, An
     known = list(module.buffers())
     found: dict[KeyPath, Any] = {}
     for key, value in module.state_dict(keep_vars=True).items():
-        path = _path(key)
+        path = clean(module, key, own=True)
         of_buffers = path[-1] == EXTRA or key in names or any(value is buffer for buffer in known)
         if buffers if of_buffers else params:
             found[path] = _entry(value, path)
     return found
-
-
-def _path(key: str) -> KeyPath:
-    return tuple([name for name in key.split(".") if name and name != WRAPPED])
 
 
 def _entry(value: Any, path: KeyPath) -> Any:
@@ -57,27 +53,25 @@ def _entry(value: Any, path: KeyPath) -> Any:
     )
 
 
-def as_state_dict(states: tuple[Any, ...], op: str) -> dict[str, Any]:
-    """Return states, nested or flat, as one state dict; of two that have a key, the later one counts."""
+def as_state_dict(states: tuple[Any, ...], module: nn.Module, op: str) -> dict[str, Any]:
+    """Return states for a module, nested or flat, as one state dict; of two that have a key, the later one counts."""
     flat: dict[str, Any] = {}
     for state in states:
         if not isinstance(state, Mapping):
             raise problem.no_state(op, state)
-        flat.update(_flat(state, ""))
+        flat.update({".".join(clean(module, key)): value for key, value in _flat(state, "")})
     return flat
 
 
 def _flat(state: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in state.items():
-        names = [name for name in ([key] if isinstance(state, TensorDict) else str(key).split(".")) if name != WRAPPED]
-        at = prefix + ".".join(names)
-        if names and names[-1] == EXTRA:
-            yield at, value.to_dict() if isinstance(value, TensorDict) else value
+        if str(key).endswith(EXTRA):
+            yield f"{prefix}{key}", value.to_dict() if isinstance(value, TensorDict) else value
         elif isinstance(value, Mapping):
             inner: Any = value
-            yield from _flat(inner, f"{at}." if at != prefix else prefix)
+            yield from _flat(inner, f"{prefix}{key}.")
         else:
-            yield at, value
+            yield f"{prefix}{key}", value
 
 
 class Keys(NamedTuple):
@@ -108,7 +102,7 @@ def read(clone: nn.Module, state_dict: dict[str, Any], op: str) -> tuple[TensorD
         part.__dict__.pop("_load_from_state_dict", None)  # a bound module's own, which copies first
     taken: dict[int, dict[str, Tensor]] = {}
     try:
-        keys, wrong = _load(clone, state_dict)
+        keys, wrong = load(clone, state_dict, assign=True)
         for part, stand in zip(parts, stands, strict=True):
             now = part.__dict__["_buffers"].items()
             taken[id(part)] = {name: tensor for name, tensor in now if tensor is not None and tensor is not stand.get(name)}
@@ -117,12 +111,13 @@ def read(clone: nn.Module, state_dict: dict[str, Any], op: str) -> tuple[TensorD
             part.__dict__["_parameters"], part.__dict__["_buffers"] = params, buffers
     found: dict[KeyPath, Tensor] = {}
     for name, part in clone.named_modules(remove_duplicate=False):
-        found |= {(*_path(name), key): tensor for key, tensor in taken[id(part)].items()}
+        at = tuple(name.split(".")) if name else ()
+        found |= {(*at, key): tensor for key, tensor in taken[id(part)].items()}
     problems: list[problem.Problem] = []
     for text in wrong:
         key = _named_in(text)
         if key != text and key in state_dict:
-            found[_path(key)] = state_dict[key]  # bind says what its shape should be
+            found[tuple(key.split("."))] = state_dict[key]  # bind says what its shape should be
         else:
             problems.append((BindError, describe(f"{op}: {text}", fix="give what state_dict() of the module gives")))
     known = sorted(clone.state_dict(keep_vars=True)) if keys.unexpected_keys else []
@@ -135,20 +130,24 @@ def _named_in(text: str) -> str:
     return text.removeprefix("size mismatch for ").partition(":")[0]
 
 
-def _load(clone: nn.Module, state_dict: dict[str, Any]) -> tuple[Keys, list[str]]:
-    """Run what a module and those below it have for loading; return the keys that found no partner, and torch's messages."""
+def load(module: nn.Module, state_dict: dict[str, Any], *, assign: bool) -> tuple[Keys, list[str]]:
+    """Run what a module and those below it have for loading: torch's `load_state_dict`, under the clean names.
+
+    Returns:
+        The keys that found no partner, and what torch says of those that do not fit.
+    """
     keys = Keys([], [])
     wrong: list[str] = []
 
-    def load(part: nn.Module, state: dict[str, Any], prefix: str) -> None:
-        metadata = {"version": part._version, "assign_to_params_buffers": True}
+    def visit(part: nn.Module, state: dict[str, Any], prefix: str) -> None:
+        metadata = {"version": part._version, "assign_to_params_buffers": assign}
         part._load_from_state_dict(state, prefix, metadata, True, *keys, wrong)
         for name, child in part._modules.items():
             if child is not None:
                 below = f"{prefix}{name}."
-                load(child, {key: value for key, value in state.items() if key.startswith(below)}, below)
+                visit(unwrap(child), {key: value for key, value in state.items() if key.startswith(below)}, below)
         for hook in part._load_state_dict_post_hooks.values():
             hook(part, keys)
 
-    load(clone, dict(state_dict), "")
+    visit(module, dict(state_dict), "")
     return keys, wrong
