@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tdfunc import bind, buffers_of, params_of, stack, state_of, vmap
+from tests.module.zoo.own import SIGNATURE
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when it is imported
 with warnings.catch_warnings():
@@ -116,7 +117,11 @@ def test_tied_weights_are_one_leaf(model):
     assert all(len({id(named[".".join(path)]) for path in group}) == 1 for group in params.ties)
 
 
-def test_compiled_equals_eager(name, model):
+def test_compiled_equals_eager(name, model, request):
+    if name == "llama_dynamic":
+        pytest.skip("it branches on a tensor")
+    if name == "bert":
+        request.applymarker(pytest.mark.xfail(strict=True, reason=SIGNATURE))
     step = lambda params, buffers: logits(bind(model, params, buffers), use_cache=False)
     compiled = torch.compile(step, fullgraph=True, backend="eager")
     buffers = buffers_of(model)
@@ -160,32 +165,20 @@ def test_a_key_value_cache_belongs_to_the_call_that_made_it(model):
         pytest.skip("its cache starts from the decoder's tokens; generation covers it")
     bound = [bind(model, params) for params in (params_of(model), moved(params_of(model)))]
     whole = [logits(one)[:, -1] for one in bound]
-    caches = [one(IDS[:, :-1], use_cache=True).past_key_values for one in bound]
-    last = [one(IDS[:, -1:], past_key_values=cache).logits[:, -1] for one, cache in zip(bound, caches, strict=True)]
+    caches = [one(IDS[:, :-1], use_cache=True).cache for one in bound]
+    last = [one(IDS[:, -1:], cache=cache).logits[:, -1] for one, cache in zip(bound, caches, strict=True)]
     assert_same(last, whole)
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_what_generation_keeps_on_a_model_is_not_shared(model, cache):
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_model_and_bound_generate_in_turn_and_neither_sees_the_cache_of_the_other(model, kind, snapshot):
     params = moved(params_of(model))
-    expected = generate(loaded(model, params), cache_implementation=cache), generate(copy.deepcopy(model), cache_implementation=cache)
-    before = generate(model, cache_implementation=cache)
-    facts = lambda: [(name, t._version, t.clone()) for name, t in kept_tensors(model)]
-    kept = facts()
-    bound = bind(model, params)
+    generate(model, cache_implementation=kind)
+    plain, twin = copy.deepcopy(model), loaded(model, params)
+    bound, before = bind(model, params), snapshot(model)
     for _ in range(2):
-        assert torch.equal(generate(bound, cache_implementation=cache), expected[0])
-    for (name, version, value), (_, now, after) in zip(kept, facts(), strict=True):
-        assert version == now, name
-        assert torch.equal(value, after), name
-    assert torch.equal(before, expected[1])
-    assert torch.equal(generate(model, cache_implementation=cache), expected[1])
-
-
-def kept_tensors(model):
-    """Give the tensors in the cache objects that generation left on a model."""
-    found = []
-    for key, value in model.__dict__.items():
-        layers = getattr(value, "layers", None) or [*getattr(getattr(value, "self_attention_cache", None), "layers", [])]
-        found += [(f"{key}.{i}.{part}", tensor) for i, layer in enumerate(layers) for part, tensor in vars(layer).items() if torch.is_tensor(tensor)]
-    return found
+        assert torch.equal(generate(bound, cache_implementation=kind), generate(twin, cache_implementation=kind))
+    assert snapshot(model) == before
+    for _ in range(2):
+        assert torch.equal(generate(model, cache_implementation=kind), generate(plain, cache_implementation=kind))
+        assert torch.equal(generate(bound, cache_implementation=kind), generate(twin, cache_implementation=kind))

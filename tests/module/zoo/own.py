@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 import weakref
 
@@ -155,6 +156,18 @@ class Child(nn.Module):
         return self.lin(x) * parent.scale
 
 
+class Inspects(nn.Module):  # asks how many arguments a method of its own takes
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def chunk(self, x):
+        return self.lin(x)
+
+    def forward(self, x):
+        return self.chunk(x) * len(inspect.signature(self.chunk).parameters)
+
+
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -192,6 +205,7 @@ def _hooked():
     return net
 
 
+SIGNATURE = "Dynamo takes no signature of a method of a module made in the trace"
 LAMBDA = "its attributes are lambdas, which pickle refuses"
 OWN = [
     Case("mlp", lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))),
@@ -228,5 +242,6 @@ OWN = [
     Case("complex", Complex, no_float="a complex parameter keeps its dtype in Module.double"),
     Case("parent_by_hand", lambda: Parent(lambda child, parent: object.__setattr__(child, "parent", parent))),
     Case("parent_in_list", lambda: Parent(lambda child, parent: setattr(child, "parent", [parent]))),
+    Case("signature", Inspects, fails={"test_compiled_equals_eager_in_one_trace": SIGNATURE}),
     Case("hooks", _hooked, no_pickle=LAMBDA),
 ]
