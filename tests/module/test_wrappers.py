@@ -54,6 +54,18 @@ def test_names_are_clean_and_values_are_followed(wrap, place):
     torch.testing.assert_close(bound(X), bind(plain, state)(X))
 
 
+def test_gradients_go_to_what_was_given_and_the_wrapper_stays_as_it_is(wrap, snapshot):
+    wrapped, plain = wrap(net()), net()
+    params = params_of(wrapped).requires_grad()
+    before = snapshot(wrapped)
+    bound = bind(wrapped, params)
+    bound(X).square().sum().backward()
+    plain(X).square().sum().backward()
+    torch.testing.assert_close(params.grads().to_flat(), {name: p.grad for name, p in plain.named_parameters()})
+    assert snapshot(wrapped) == before
+    assert not buffers_of(bound).equal(buffers_of(wrapped))
+
+
 @pytest.mark.parametrize("place", PLACE)
 @pytest.mark.parametrize("use_state_dict", [False, True])
 @pytest.mark.parametrize("form", [dict, from_flat], ids=["dict", "tree"])

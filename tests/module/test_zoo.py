@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import threading
 
 import pytest
 import torch
@@ -77,6 +78,66 @@ def test_the_module_and_the_state_stay_as_they_are(case, fails, snapshot):
         bound(torch.ones(1, 1, 1, 99, 99, dtype=torch.float64)) if fails else run(bound, x)
     assert snapshot(module) == before
     assert state.equal(kept)
+
+
+def test_the_buffers_that_came_out_go_in_again(case):
+    if case.no_carry:
+        pytest.skip(case.no_carry)
+    module, x = case.make(), case.x()
+    params = moved(params_of(module))
+    bound = bind(module, params)
+    run(bound, x)
+    again = bind(module, params, buffers_of(bound))
+    assert_same(run(again, x), run(bound, x))
+    assert_same(buffers_of(again).to_flat(), buffers_of(bound).to_flat())
+
+
+class Stop(Exception):
+    pass
+
+
+def test_an_exception_in_the_middle_of_forward_leaves_nothing_behind(case, snapshot):
+    module, x, called, other = case.make(), case.x(), [], case.make()
+    watched = bind(other, state_of(other))
+    for name, part in watched.named_modules():
+        part.register_forward_hook(lambda module, args, out, name=name: called.append(name))
+    run(watched, x)
+    last = module.get_submodule(called[max(len(called) - 2, 0)])  # the last one to return before the whole does
+
+    def stop(module, args, out):
+        raise Stop
+
+    last.register_forward_hook(stop)
+    state = moved(state_of(module))
+    before, kept = snapshot(module), state.clone()
+    bound = bind(module, state)
+    for _ in range(2):
+        with pytest.raises(Stop):
+            run(bound, x)
+    assert snapshot(module) == before
+    assert state.equal(kept)
+    assert_same(run(bind(case.make(), state), x), run(bind(case.make(), kept), x))
+
+
+def test_eight_threads_see_their_own_values(case):
+    if case.no_threads:
+        pytest.skip(case.no_threads)
+    module, x = case.make(), case.x()
+    states = [state_of(module).map(lambda t, i=i: t + 0.05 * i * t.abs() if t.is_floating_point() or t.is_complex() else t.clone()) for i in range(8)]
+    expected = [module(*x) for module in (bind(case.make(), state.clone()) for state in states)]
+    start, got = threading.Barrier(8), {}
+
+    def work(i):
+        start.wait()
+        got[i] = [bind(module, states[i])(*x) for _ in range(4)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, out in enumerate(expected):
+        assert_same(got[i], [out] * 4)
 
 
 def test_the_class_stays(case):
