@@ -30,7 +30,7 @@ class Out(Tree):
         """Return nested lists over the batch dims, of a dict for each row with its numbers and the static values.
 
         A node with more batch dims is a list in its row. Without batch dims it is one dict. `interop.from_list` is the
-        inverse, but for dtypes, which numbers of Python do not have, and trees without rows.
+        inverse, but for what numbers of Python do not tell: dtypes, shapes of no elements, ties, and numbers that were static.
 
         Example:
             >>> import torch, tdfunc
