@@ -6,6 +6,7 @@ from collections.abc import ItemsView, KeysView, ValuesView
 from typing import Any
 
 from tdfunc import ops
+from tdfunc._errors import KeyPathError, describe, show_path
 from tdfunc.structure import Entry, Subtree, as_path, is_path
 
 from ._slots import construct, views
@@ -26,6 +27,22 @@ def get(tree: Any, key: Any, default: Any = None) -> Any:
     """Return what stands under a key or a key path, or the default."""
     entry = tree._structure.find(as_path(key))
     return default if entry is None else fetch(tree, key, entry)
+
+
+def get_at(tree: Any, key: Any, index: Any, default: tuple[Any, ...]) -> Any:
+    """Return what stands under a key or a key path, indexed; a default where there is one and nothing stands there."""
+    path = as_path(key)
+    entry = tree._structure.find(path)
+    if entry is None and default:
+        return default[0]
+    found = getitem(tree, path)
+    if type(entry) is int or type(entry) is Subtree:
+        return found[index]
+    raise KeyPathError(
+        describe(
+            "get_at: a static value has no rows", at=show_path(path), expected="a leaf or a subtree", got=repr(found), fix=f"td[{show_path(path)}]"
+        )
+    )
 
 
 def contains(tree: Any, key: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Out of the container and back: nested dicts, one flat dict, arrays, namedtuples, and the tensordict library's trees."""
+"""Out of the container and back: nested dicts, one flat dict, arrays, lists, namedtuples, and the tensordict library's trees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from tdfunc import ops
 from tdfunc._errors import KeyPathError, StructureError, describe, show_path
 from tdfunc._typing import Size, T
-from tdfunc.structure import KeyPath, Structure, Subtree, as_path, constant
+from tdfunc.structure import KeyPath, Static, Structure, Subtree, as_path, constant
 
 from ._access import children, kept_children
 from ._slots import Slots
@@ -133,6 +133,30 @@ def _no_array(leaf: Tensor, path: KeyPath, op: str, error: Exception) -> Structu
         what = f"{op}: this leaf cannot be an array, {str(error).splitlines()[0]}"
         expected, fix = "a dense tensor with values", f"td.exclude({path!r})"
     return StructureError(describe(what, at=show_path(path), expected=expected, got=f"{leaf.dtype}, {leaf.layout}, {leaf.device}", fix=fix))
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def listed(tree: Any) -> Any:
+    """Return nested lists over the batch dims, of a dict for each row."""
+    dims = ops.batch_dims(tree)
+    columns: dict[str, Any] = {}
+    for name, value in children(tree).items():
+        if isinstance(value, Slots):
+            columns[name] = listed(value)
+        else:
+            columns[name] = value.tolist() if isinstance(value, Tensor) else value
+    rows = {name for name, entry in tree._structure.entries().items() if not isinstance(entry, Static)}
+    return _turned(columns, rows, tuple(ops.front(tree)), dims)
+
+
+def _turned(columns: dict[str, Any], rows: set[str], size: tuple[int, ...], dims: int) -> Any:
+    """Return a dict of nested lists as nested lists of dicts."""
+    if not dims:
+        return columns
+    below = [{name: column[i] if name in rows else column for name, column in columns.items()} for i in range(size[0])]
+    return [_turned(row, rows, size[1:], dims - 1) for row in below]
 
 
 # --- namedtuples -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""TensorDict as a pytree of torch and of optree: flatten is `(leaves, structure)`, unflatten one constructor."""
+"""TensorDict as a pytree of torch and of optree: flatten is `(leaves, structure)`, unflatten one constructor.
+
+A `Layout` is a node without leaves, so that `torch.vmap` and the like hand it out as it is.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import optree
 import optree.registry
 from torch.utils import _pytree
 
+from tdfunc.ops import Layout
 from tdfunc.structure import KeyPath, Structure, from_json, to_json
 
 from ._slots import construct
@@ -51,6 +55,26 @@ def _optree_unflatten(structure: Structure, leaves: Iterable[Any]) -> TensorDict
     return construct(TensorDict, tuple(leaves), structure)
 
 
+def _flatten_layout(layout: Layout) -> tuple[list[Any], Layout]:
+    return [], layout
+
+
+def _flatten_layout_with_keys(layout: Layout) -> tuple[list[tuple[Any, Any]], Layout]:
+    return [], layout
+
+
+def _unflatten_layout(_leaves: Iterable[Any], layout: Layout) -> Layout:
+    return layout
+
+
+def _optree_flatten_layout(layout: Layout) -> tuple[tuple[Any, ...], Layout]:
+    return (), layout
+
+
+def _optree_unflatten_layout(layout: Layout, _leaves: Iterable[Any]) -> Layout:
+    return layout
+
+
 def _optree_namespace() -> Any:
     """Return optree's global namespace, for which optree 0.20 has no public name (it refuses the empty str).
 
@@ -60,7 +84,7 @@ def _optree_namespace() -> Any:
 
 
 def register() -> None:
-    """Register TensorDict with both pytree libraries; called once, at import."""
+    """Register TensorDict and Layout with both pytree libraries; called once, at import."""
     _pytree.register_pytree_node(
         TensorDict,
         _flatten,
@@ -75,6 +99,19 @@ def register() -> None:
         _optree_flatten,  # pyright: ignore[reportArgumentType] - optree's stubs want a Collection[str]
         _optree_unflatten,  # pyright: ignore[reportArgumentType]
         path_entry_type=optree.MappingEntry,
+        namespace=_optree_namespace(),
+    )
+    _pytree.register_pytree_node(
+        Layout,
+        _flatten_layout,
+        _unflatten_layout,
+        serialized_type_name="tdfunc.Layout",
+        flatten_with_keys_fn=_flatten_layout_with_keys,
+    )
+    optree.register_pytree_node(
+        Layout,  # pyright: ignore[reportArgumentType]
+        _optree_flatten_layout,  # pyright: ignore[reportArgumentType]
+        _optree_unflatten_layout,  # pyright: ignore[reportArgumentType]
         namespace=_optree_namespace(),
     )
 

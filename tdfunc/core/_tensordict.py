@@ -17,10 +17,10 @@ from ._build import TENSORS, make, quick_build
 from ._pickle import reduce
 from ._slots import construct
 from ._torch_function import dispatch
-from .methods import Arithmetic, Casts, Entries, Facts, Functions, Out, Reductions, Shapes
+from .methods import Arithmetic, Casts, Entries, Facts, Functions, Leaves, Out, Reductions, Shapes
 
 
-class TensorDict(Facts, Entries, Shapes, Functions, Arithmetic, Reductions, Casts, Out, Mapping[str, Any]):
+class TensorDict(Facts, Entries, Leaves, Shapes, Functions, Arithmetic, Reductions, Casts, Out, Mapping[str, Any]):
     """An immutable tree of tensors under str keys, with a batch size that its leaves tell.
 
     A TensorDict is a structure (names, event ranks, ties, static values; static to torch.compile, one guard) and a flat

@@ -6,8 +6,17 @@ rebuilds mappings from dicts instead, as torch's `default_collate` and Accelerat
 ties are lost: `collate` is there for the first, `td.with_batch_size(n)` for the others.
 """
 
+from ._any import from_any as from_any
+from ._any import from_list as from_list
 from ._dataclass import from_dataclass as from_dataclass
 from ._dataclass import to_dataclass as to_dataclass
+from ._files import from_csv as from_csv
+from ._files import from_json as from_json
+from ._files import from_parquet as from_parquet
+from ._files import to_csv as to_csv
+from ._files import to_json as to_json
+from ._files import to_parquet as to_parquet
+from ._groups import group_by as group_by
 from ._loader import Rows as Rows
 from ._loader import collate as collate
 from ._loader import rows as rows

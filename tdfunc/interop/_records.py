@@ -41,21 +41,26 @@ def needed_names(cls: Any) -> tuple[str, ...]:
 
 def as_entries(record: Any) -> dict[str, Any]:
     """Return the fields of a record by name, records among them likewise."""
+    return {name: as_entry(value) for name, value in fields_of(record).items()}
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return the fields of a record by name, as they are."""
     # Not `field_names`: of what an instance tells, torch.compile can make keys (torch 2.13).
     names = record._fields if is_namedtuple(record) else [field.name for field in dataclasses.fields(record) if field.init]
-    return {name: as_entry(getattr(record, name)) for name in names}
+    return {name: getattr(record, name) for name in names}
 
 
 def as_entry(value: Any) -> Any:
     """Return a field's value as the constructor of a tree takes it: a record with tensors as a mapping."""
-    if is_namedtuple(value) or (is_dataclass(value) and not _can_be_static(value)):
+    if is_namedtuple(value) or (is_dataclass(value) and not can_be_static(value)):
         return as_entries(value)
     if type(value) is dict:
         return {name: as_entry(item) for name, item in value.items()}
     return value
 
 
-def _can_be_static(value: Any) -> bool:
+def can_be_static(value: Any) -> bool:
     """Say whether a dataclass is frozen and holds nothing but static values."""
     if not is_static(value):
         return False

@@ -13,6 +13,7 @@ from ._cast import cuda_device as cuda_device
 from ._cast import device as device
 from ._cast import dtype as dtype
 from ._cast import grads as grads
+from ._cast import on as on
 from ._cast import requires_grad as requires_grad
 from ._cast import to as to
 from ._compare import allclose as allclose
@@ -41,6 +42,11 @@ from ._keys import separator as separator
 from ._keys import sort_keys as sort_keys
 from ._keys import unflatten_keys as unflatten_keys
 from ._keys import with_default as with_default
+from ._leaves import cat_leaves as cat_leaves
+from ._leaves import cat_tensors as cat_tensors
+from ._leaves import stack_leaves as stack_leaves
+from ._leaves import stack_tensors as stack_tensors
+from ._leaves import to_padded_tensor as to_padded_tensor
 from ._like import like as like
 from ._like import new as new
 from ._like import random_like as random_like
@@ -52,6 +58,9 @@ from ._memory import MemoryRow as MemoryRow
 from ._memory import MemoryTable as MemoryTable
 from ._memory import bytes_of as bytes_of
 from ._memory import memory_table as memory_table
+from ._memory import param_count as param_count
+from ._pack import Layout as Layout
+from ._pack import pack as pack
 from ._pointwise import addcdiv as addcdiv
 from ._pointwise import addcmul as addcmul
 from ._pointwise import atan2 as atan2

@@ -49,6 +49,11 @@ def dtype(tree: TensorTree) -> torch.dtype | None:
     return found.pop() if len(found) == 1 else None
 
 
+def on(tree: TensorTree, kind: str) -> bool:
+    """Say whether all leaves are on devices of a kind; False where there is no leaf."""
+    return bool(tree._leaves) and all(leaf.device.type == kind for leaf in tree._leaves)
+
+
 def cuda_device(device: Any) -> torch.device:
     """Return a CUDA device: that given, that of a number, or the current one."""
     return torch.device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)

@@ -28,6 +28,14 @@ _PER_BYTE = {torch.quint4x2: 2, torch.quint2x4: 4}
 _address: Callable[[Tensor], int] = getattr(torch._C, "_data_address", lambda _tensor: 0)
 
 
+def param_count(tree: TensorTree, *, count_duplicates: bool = True) -> int:
+    """Return the number of elements: under each path, or of each leaf once."""
+    leaves = tree._leaves
+    if count_duplicates:
+        return sum([leaves[i].numel() for _, i in tree._structure.slots()])
+    return sum([leaf.numel() for leaf in leaves])
+
+
 def bytes_of(tree: TensorTree, *, count_duplicates: bool = True, local: bool = True) -> int:
     """Return how many bytes the leaves and their `.grad` take.
 

@@ -426,17 +426,71 @@ row(
     not_held=BOOL,
 )
 row(
+    "td.param_count(), is_cpu, is_meta, sorted_keys, ndimension()",
+    lambda a, b: a["x"] * a.param_count() * a.is_cpu * (not a.is_meta) * len(a.sorted_keys) * a.ndimension(),
+    whole=lambda a, b: a["x",] * (sum(t.numel() for t in a.values()) + a["one",].numel()) * 5 * 2,
+)
+row(
     "td.numel(), td.bytes(), ndim, size",
     lambda a, b: a["x"] * a.numel() * a.bytes() * a.ndim * a.size(1) * a.dim() * a.depth,
     whole=lambda a, b: a["x",] * (n := sum(t.numel() for t in a.values())) * (a["x",].element_size() * (n + a["one",].numel())) * 2 * 2 * 2,
 )
 
+
+# --- leaves joined
+
+flat = lambda a: torch.cat([t.flatten(2) if t.dim() > 2 else t.unsqueeze(2) for t in a.values()], 2)
+row("td.pack()", lambda a, b: a.pack()[0], whole=lambda a, b: flat(a))
+row("td.pack(0)", lambda a, b: a.pack(0)[0], whole=lambda a, b: flat(a).movedim(2, 0))
+row(
+    "td.pack(dtype=dtype)",
+    lambda a, b: a.set("x", a["x"].double()).pack(dtype=torch.float64)[0],
+    whole=lambda a, b: flat({p: t.double() for p, t in a.items()}),
+)
+row("layout.unpack(tensor)", lambda a, b: (p := a.pack())[1].unpack(p[0] * 2), lambda t: 2 * t)
+row(
+    "layout.unpack(tensor), cast back",
+    lambda a, b: (p := a.set("x", a["x"].double()).pack(1, dtype=torch.float64))[1].unpack(p[0] * 2),
+    whole=lambda a, b: {p: 2 * (t.double() if p == ("x",) else t) for p, t in a.items()},
+)
+row("td.stack_leaves(1)", lambda a, b: a.select("x", "one").stack_leaves(1), whole=lambda a, b: torch.stack([a["x",], a["one",]], 1))
+row("td.cat_leaves(-1)", lambda a, b: a.select("x", "one").cat_leaves(-1), whole=lambda a, b: torch.cat([a["x",], a["one",]], -1))
+row(
+    "td.stack_tensors('x', 'one', out_key='n', dim=-1)",
+    lambda a, b: a.stack_tensors("x", "one", out_key="n", dim=-1, keep_entries=True),
+    whole=lambda a, b: {**a, ("n",): torch.stack([a["x",], a["one",]], -1)},
+)
+row(
+    "td.cat_tensors('x', 'one', out_key=('y', 'n'), dim=-1)",
+    lambda a, b: a.cat_tensors("x", "one", out_key=("y", "n"), dim=-1),
+    whole=lambda a, b: {
+        **{p: t for p, t in a.items() if p[0] == "y"},
+        ("y", "n"): torch.cat([a["x",], a["one",]], -1),
+        ("two",): a["one",],
+    },
+    keeps=False,
+)
+row("td.get_at('x', index)", lambda a, b: a.get_at("x", (slice(None), 0)), whole=lambda a, b: a["x",][:, 0])
+row("td.to_padded_tensor()", lambda a, b: a.to_padded_tensor(), same)
+
 # --- casts and new leaves
 
-for _name, _dtype in (("float", torch.float32), ("double", torch.float64), ("half", torch.float16), ("bfloat16", torch.bfloat16)):
+for _name, _dtype in (
+    *(("float", torch.float32), ("double", torch.float64), ("half", torch.float16), ("bfloat16", torch.bfloat16)),
+    *((str(dtype).split(".")[1], dtype) for dtype in (torch.float16, torch.float32, torch.float64)),
+):
     row(f"td.{_name}()", lambda a, b, n=_name: getattr(a, n)(), lambda t, d=_dtype: t.to(d))
-for _name, _dtype in (("int", torch.int32), ("long", torch.int64), ("bool", torch.bool)):
+for _name, _dtype in (
+    *(("int", torch.int32), ("long", torch.int64), ("bool", torch.bool)),
+    *((str(dtype).split(".")[1], dtype) for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)),
+):
     row(f"td.{_name}()", lambda a, b, n=_name: getattr(a, n)(), lambda t, d=_dtype: t.to(d), not_held=NO_GRAD)
+for _dtype in (torch.complex64, torch.complex128):
+    row(
+        f"td.{str(_dtype).split('.')[1]}()",
+        lambda a, b, d=_dtype: getattr(a, str(d).split(".")[1])().map(torch.view_as_real),
+        lambda t, d=_dtype: torch.view_as_real(t.to(d)),
+    )
 row("td.to(dtype)", lambda a, b: a.to("cpu", torch.float64), lambda t: t.to(torch.float64))
 row("td.cpu()", lambda a, b: a.cpu(), same)
 row(

@@ -57,6 +57,46 @@ class Casts(Tree):
         """Return the tree as bools; every leaf is cast."""
         return ops.to(self, torch.bool)
 
+    def float16(self) -> Self:
+        """Return the tree as float16; every leaf is cast."""
+        return ops.to(self, torch.float16)
+
+    def float32(self) -> Self:
+        """Return the tree as float32; every leaf is cast."""
+        return ops.to(self, torch.float32)
+
+    def float64(self) -> Self:
+        """Return the tree as float64; every leaf is cast."""
+        return ops.to(self, torch.float64)
+
+    def int8(self) -> Self:
+        """Return the tree as int8; every leaf is cast."""
+        return ops.to(self, torch.int8)
+
+    def int16(self) -> Self:
+        """Return the tree as int16; every leaf is cast."""
+        return ops.to(self, torch.int16)
+
+    def int32(self) -> Self:
+        """Return the tree as int32; every leaf is cast."""
+        return ops.to(self, torch.int32)
+
+    def int64(self) -> Self:
+        """Return the tree as int64; every leaf is cast."""
+        return ops.to(self, torch.int64)
+
+    def uint8(self) -> Self:
+        """Return the tree as uint8; every leaf is cast."""
+        return ops.to(self, torch.uint8)
+
+    def complex64(self) -> Self:
+        """Return the tree as complex64; every leaf is cast."""
+        return ops.to(self, torch.complex64)
+
+    def complex128(self) -> Self:
+        """Return the tree as complex128; every leaf is cast."""
+        return ops.to(self, torch.complex128)
+
     def type(self, dtype: torch.dtype, *, where: Any = None) -> Self:
         """Return the tree as a dtype; with `where` only the leaves that are meant, as in `filter`."""
         return ops.cast(self, dtype, where)

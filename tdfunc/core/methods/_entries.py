@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tdfunc import ops
 from tdfunc._typing import Key
-from tdfunc.core import _write
+from tdfunc.core import _access, _write
 from tdfunc.core._slots import Tree
 
 
@@ -32,6 +32,10 @@ class Entries(Tree):
     def exclude(self, *keys: Any) -> Self:
         """Return the tree without these entries: keys, patterns or predicates of leaves; missing ones do not matter."""
         return ops.exclude(self, keys)
+
+    def get_at(self, key: Key, index: Any, *default: Any) -> Any:
+        """Return an entry indexed over its dims, or the default where there is no such entry."""
+        return _access.get_at(self, key, index, default)
 
     def pop(self, key: Key, *default: Any) -> tuple[Any, Self]:
         """Return an entry and the tree without it."""

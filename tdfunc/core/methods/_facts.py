@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from tdfunc import ops
-from tdfunc._typing import KeyPath
+from tdfunc._typing import Key, KeyPath
+from tdfunc.core import _access
 from tdfunc.core._slots import Tree
-from tdfunc.structure import Structure
+from tdfunc.structure import Structure, as_path
 
 
 class Facts(Tree):
@@ -40,6 +41,8 @@ class Facts(Tree):
         """Return the number of batch dims."""
         return len(ops.batch_size(self))
 
+    ndimension = dim
+
     def size(self, dim: int | None = None) -> Any:
         """Return the batch size, or that of one batch dim."""
         size = ops.batch_size(self)
@@ -54,6 +57,21 @@ class Facts(Tree):
     def dtype(self) -> torch.dtype | None:
         """The dtype of all leaves, or None if they differ."""
         return ops.dtype(self)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether all leaves are on the CPU; False of a tree without leaves."""
+        return ops.on(self, "cpu")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether all leaves are on CUDA devices; False of a tree without leaves."""
+        return ops.on(self, "cuda")
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether all leaves are on the meta device, without values; False of a tree without leaves."""
+        return ops.on(self, "meta")
 
     @property
     def ties(self) -> tuple[tuple[KeyPath, ...], ...]:
@@ -73,6 +91,10 @@ class Facts(Tree):
         """Return the number of elements of all leaves, a tied leaf counted once."""
         return sum([leaf.numel() for leaf in self._leaves])
 
+    def param_count(self, *, count_duplicates: bool = True) -> int:
+        """Return the number of elements under all paths, a tied leaf under each of them, or once: then it is `numel`."""
+        return ops.param_count(self, count_duplicates=count_duplicates)
+
     def bytes(self, *, count_duplicates: bool = True, local: bool = True) -> int:
         """Return the bytes of the leaves and their `.grad`: of the values under each path, or of each storage, whole and once.
 
@@ -86,6 +108,15 @@ class Facts(Tree):
     def memory_table(self, *, local: bool = True) -> ops.MemoryTable:
         """Return what each path takes, values, `.grad` and storage, as a table to print or to iterate."""
         return ops.memory_table(self, local=local)
+
+    @property
+    def sorted_keys(self) -> list[str]:
+        """The keys of the root in order; `sort_keys` gives a tree whose keys are."""
+        return sorted(self._structure.entries())
+
+    def entry_class(self, key: Key) -> type[Any]:
+        """Return the class of what stands under a key path."""
+        return type(_access.getitem(self, as_path(key)))
 
     def is_empty(self) -> bool:
         """Say whether there is no leaf."""

@@ -26,6 +26,19 @@ class Out(Tree):
         """Return one dict under joined key paths; a key that contains the separator is refused. `from_flat` is the inverse."""
         return _convert.flat(self, sep)
 
+    def tolist(self) -> Any:
+        """Return nested lists over the batch dims, of a dict for each row with its numbers and the static values.
+
+        A node with more batch dims is a list in its row. Without batch dims it is one dict. `interop.from_list` is the
+        inverse, but for what numbers of Python do not tell: dtypes, shapes of no elements, ties, and numbers that were static.
+
+        Example:
+            >>> import torch, tdfunc
+            >>> tdfunc.TensorDict({"x": torch.arange(2), "s": "a"}, 2).tolist()
+            [{'x': 0, 's': 'a'}, {'x': 1, 's': 'a'}]
+        """
+        return _convert.listed(self)
+
     def numpy(self) -> dict[str, Any]:
         """Return nested dicts of numpy arrays and static values.
 
