@@ -31,7 +31,9 @@ PLAIN = frozenset(
 
 _STANDARD = list(nn.Module().__dict__)
 _COUNT = len(_STANDARD)
-_HOOKS = tuple(name for name, value in nn.Module().__dict__.items() if type(value) is OrderedDict)
+HOOKS = tuple(name for name, value in nn.Module().__dict__.items() if type(value) is OrderedDict)
+"""The attributes in which a module keeps its hooks."""
+
 _FIRST, _LAST = _STANDARD[0], _STANDARD[-1]
 _copy = OrderedDict.copy
 _PLAIN_SIZE = nn.Module.__basicsize__
@@ -40,7 +42,7 @@ _set = object.__setattr__
 
 def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
     own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
-    return (*own, *[name for name in _HOOKS if theirs[name]])
+    return (*own, *[name for name in HOOKS if theirs[name]])
 
 
 @functools.cache
@@ -93,7 +95,7 @@ def blank(module: nn.Module) -> Blank:
     made = object.__new__(type(module))
     mine = theirs.copy()
     hooked = False
-    for name in _HOOKS:
+    for name in HOOKS:
         hooks = theirs[name]
         if hooks:
             hooked = True

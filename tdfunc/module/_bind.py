@@ -88,8 +88,12 @@ def _bound(module: nn.Module, state: TensorDict, strict: bool, op: str, problems
     """Return the module bound to a state, or raise for all that is wrong, with what was known to be wrong before."""
     binding = _Binding(strict, op)
     binding.problems.extend(problems)
-    bound = binding.clone(module, state._leaves, state._structure, None)
-    binding.finish(module)
+    try:
+        bound = binding.clone(module, state._leaves, state._structure, None)
+        binding.finish(module)
+    except (AttributeError, LookupError, RuntimeError, ValueError):
+        problem.refuse_unready(op, module)
+        raise
     return bound
 
 
@@ -149,7 +153,7 @@ _size = Tensor.size
 class _Binding:
     """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
 
-    __slots__ = ("buffers", "clones", "follow", "missing", "new", "old", "op", "problems", "slots", "strict")
+    __slots__ = ("buffers", "clones", "follow", "missing", "new", "old", "op", "problems", "slots", "strict", "written")
 
     def __init__(self, strict: bool, op: str) -> None:
         self.strict = strict
@@ -158,6 +162,7 @@ class _Binding:
         self.old: list[Tensor] = []  # the module's tensors,
         self.new: list[Tensor] = []  # and what was given for each
         self.buffers: list[tuple[dict[str, Any], str, Tensor | None]] = []  # each with the module's own
+        self.written: list[Tensor] = []  # parameters of the module that its forward writes to
         self.missing: list[tuple[dict[str, Any], str, Tensor, Place]] = []
         self.follow: list[tuple[dict[str, Any], tuple[str, ...], Place]] = []
         self.slots: list[tuple[nn.Module, nn.Module, tuple[str, ...], Place]] = []
@@ -192,6 +197,8 @@ class _Binding:
         else:
             self.some_parameters(params, bound, entries, place)
         mine["_parameters"] = bound
+        if mine.get("max_norm") is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            self.written.append(params["weight"])
         if mine["_buffers"]:
             used += self.some_buffers(mine, leaves, entries)
         else:
@@ -209,6 +216,8 @@ class _Binding:
         for name, old in params.items():
             if old is None:
                 continue
+            if isinstance(old, nn.UninitializedParameter):
+                raise ValueError("not initialised")  # told with all that are not
             if type(entries.get(name)) is int:
                 self.old.append(old)
                 self.new.append(bound[name])
@@ -266,7 +275,7 @@ class _Binding:
         if [*map(_size, self.new)] != [*map(_size, self.old)]:
             self.wrong_shapes(module)
         self.check_ties(module)
-        given = self.given() if self.missing or self.follow or self.slots else {}
+        given = self.given() if self.missing or self.follow or self.slots or self.written else {}
         for bound, name, old, place in self.missing:
             tied = given.get(id(old))
             if tied is not None:
@@ -274,6 +283,8 @@ class _Binding:
             elif self.strict:
                 self.problems.append(problem.missing(self.op, _path(place), old))
         problem.raise_all(self.op, self.problems)
+        if self.written:
+            given |= self.copy_written()
         isolated = self.isolate() if self.buffers else {}
         if self.follow or self.slots:
             follow = Follow(module, self.clones, given, isolated)
@@ -283,6 +294,7 @@ class _Binding:
             for made, theirs, names, place in self.slots:
                 for name in names:
                     object.__setattr__(made, name, follow.attribute(getattr(theirs, name), _path((place, name))))
+            follow.finish()
 
     def isolate(self) -> dict[int, Tensor]:
         """Put copies in the place of the buffers, one copy for a buffer that has several names, and return them by identity."""
@@ -294,14 +306,26 @@ class _Binding:
             bound[name] = copies[key]
         return copies
 
+    def copy_written(self) -> dict[int, Tensor]:
+        """Put copies in the place of the parameters that forward writes to, one for all names, and return them by identity."""
+        copies: dict[int, Tensor] = {}
+        for old, new in zip(self.old, self.new, strict=True):
+            if any(old is written for written in self.written) and id(old) not in copies:
+                copies[id(old)] = new.clone()
+                for clone in self.clones.values():
+                    params = clone.__dict__["_parameters"]
+                    params.update({name: copies[id(old)] for name, param in params.items() if param is new})
+        return copies
+
     def given(self) -> dict[int, Tensor]:
         """Return what was given for each tensor of the module, by identity."""
         return {id(old): new for old, new in zip(self.old, self.new, strict=True)}
 
     def wrong_shapes(self, module: nn.Module) -> None:
-        """Note the tensors of another shape than the module's."""
+        """Note the tensors of another shape than the module's; a buffer that is not persistent is a cache, and may have grown."""
+        caches = {id(part._buffers[name]) for part in module.modules() for name in part._non_persistent_buffers_set if name in part._buffers}
         for old, new in zip(self.old, self.new, strict=True):
-            if old.shape != new.shape:
+            if old.shape != new.shape and id(old) not in caches:
                 self.problems.append(problem.wrong_shape(self.op, _paths(module, old)[0], old, new))
 
     def check_ties(self, module: nn.Module) -> None:

@@ -10,6 +10,7 @@ from tdfunc._errors import BindError, describe
 from tdfunc.core import TensorDict
 from tdfunc.structure import Spec, Structure, empty, traced_as
 
+from . import _problems as problem
 from ._state_dict import saved
 from ._unwrap import unwrap
 
@@ -89,13 +90,21 @@ def state_of(module: nn.Module, *, use_state_dict: bool = False) -> TensorDict:
 def _state(module: Any, kinds: tuple[str, ...], detach: bool, use_state_dict: bool, op: str) -> TensorDict:
     if not isinstance(module, nn.Module):
         raise BindError(describe(f"{op}: expected a module", got=type(module).__name__, fix=f"{op}(model)"))
+    try:
+        return _read(unwrap(module), kinds, detach, use_state_dict)
+    except (AttributeError, LookupError, RuntimeError, ValueError):
+        problem.refuse_unready(op, module)
+        raise
+
+
+def _read(module: nn.Module, kinds: tuple[str, ...], detach: bool, use_state_dict: bool) -> TensorDict:
     tensors: list[Tensor] = []
     if use_state_dict:
-        tree = TensorDict(saved(unwrap(module), params="_parameters" in kinds, buffers="_buffers" in kinds))
+        tree = TensorDict(saved(module, params="_parameters" in kinds, buffers="_buffers" in kinds))
         tensors, structure = list(tree._leaves), tree._structure
         identities = [_identity(tensor, i) for i, tensor in enumerate(tensors)]
     else:
-        structure = _collect(unwrap(module), kinds, tensors, set())
+        structure = _collect(module, kinds, tensors, set())
         identities = [id(tensor) for tensor in tensors]
     first: dict[int, int] = {}
     groups: dict[int, list[int]] = {}

@@ -44,6 +44,7 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_d
     """
     if not isinstance(module, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BindError(describe("load_into: expected a module first", got=type(module).__name__, fix="load_into(model, params)"))
+    problem.refuse_unready("load_into", module)
     if use_state_dict:
         _load_state_dict(module, state, strict=strict)
         return

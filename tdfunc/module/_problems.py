@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, nn
 
 from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
@@ -48,6 +49,32 @@ def missing(op: str, path: KeyPath, old: Tensor) -> Problem:
         got="no entry",
         fix=f"give it, or {op}(..., strict=False) to keep the module's own",
     )
+
+
+def refuse_unready(op: str, module: nn.Module) -> None:
+    """Raise if a module is of a kind that has no tensors to take or to replace: compiled to TorchScript, or not initialised."""
+    scripted = [name for name, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)]
+    if scripted:
+        raise BindError(
+            describe(
+                f"{op}: a TorchScript module cannot be bound: its tensors are inside compiled code",
+                at="; ".join(show_path(name.split(".") if name else ()) for name in scripted),
+                expected="Python modules",
+                got="ScriptModule",
+                fix="use the module that was scripted; torch.compile it afterwards",
+            )
+        )
+    waiting = [name for named in (module.named_parameters(), module.named_buffers()) for name, tensor in named if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer)]
+    if waiting:
+        raise BindError(
+            describe(
+                f"{op}: parameters that are not initialised yet",
+                at="; ".join(show_path(name.split(".")) for name in waiting),
+                expected="tensors",
+                got="uninitialised parameters of a lazy module",
+                fix=f"call the module once with a batch of inputs, then {op}",
+            )
+        )
 
 
 def unknown(op: str, path: KeyPath, kind: str, known: list[str]) -> Problem:

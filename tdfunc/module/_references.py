@@ -13,11 +13,12 @@ from collections import deque
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from tdfunc._errors import BindError, describe, show_path
 from tdfunc.structure import KeyPath, constant, traced_as
 
-from ._attributes import PLAIN
+from ._attributes import HOOKS, PLAIN
 from ._isolate import isolate
 from ._memory import storage_of
 from ._search import leads_to
@@ -34,6 +35,7 @@ class Follow:
         self._given = given
         self._isolated = isolated
         self._memo: dict[int, Any] = {}
+        self._handles: list[tuple[RemovableHandle, RemovableHandle]] = []
 
     def attribute(self, value: Any, path: KeyPath) -> Any:
         """Return an attribute of a module for its clone: references followed, containers and tensors not shared."""
@@ -42,6 +44,20 @@ class Follow:
         if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
             derived(self, value, path)
         return self._item(value, path)
+
+    def finish(self) -> None:
+        """Point the handles of hooks at the hooks of the clones, once these have theirs."""
+        if not self._handles:
+            return
+        dicts: dict[int, Any] = {}
+        for part in self.root.modules():
+            clone = self._clones.get(id(part))
+            if clone is not None:
+                dicts |= {id(part.__dict__[name]): clone.__dict__[name] for name in HOOKS}
+        for new, old in self._handles:
+            hooks, number, *rest = old.__getstate__()
+            extra = tuple([dicts.get(id(each), each) for each in rest[0]]) if rest else ()
+            new.__setstate__((dicts.get(id(hooks), hooks), number, extra))
 
     def _value(self, value: Any, path: KeyPath) -> Any:
         """Return a value with its references to modules of the tree pointed at the clones; itself if it has none."""
@@ -61,6 +77,8 @@ class Follow:
             return self._function(value, path)
         if isinstance(value, weakref.ref):
             return self._weak(value, path)
+        if isinstance(value, RemovableHandle):
+            return handle(self, value)
         if hasattr(value, "hook") and hasattr(value, "with_module"):
             return self._load_hook(value, path)
         if hides(self, value):
@@ -186,6 +204,19 @@ def _traced_leads(follow: Follow, fn: Any) -> bool:
 def leads(follow: Follow, fn: Any) -> bool:
     """Say whether a function leads to a module or a replaced tensor of the tree."""
     return leads_to(fn, follow._clones.keys() | follow._given.keys())
+
+
+def _traced_handle(_follow: Follow, value: RemovableHandle) -> RemovableHandle:
+    return value  # no hook is removed in a trace
+
+
+@traced_as(_traced_handle)
+def handle(follow: Follow, value: RemovableHandle) -> RemovableHandle:
+    """Return a handle of the clone's own for a hook, so that to remove it there leaves the original's."""
+    if id(value) not in follow._memo:
+        new = follow._memo[id(value)] = object.__new__(RemovableHandle)
+        follow._handles.append((new, value))
+    return follow._memo[id(value)]
 
 
 def _traced_derived(_follow: Follow, _value: Tensor, _path: KeyPath) -> None:

@@ -48,7 +48,9 @@ def _entry(value: Any, path: KeyPath) -> Any:
             at=show_path(path),
             expected="a tensor, an array, a number, a static value, or a dict of these",
             got=type(value).__name__,
-            fix=f"tdfunc.register_static({type(value).__name__}, to_json, from_json)",
+            fix="leave use_state_dict out"
+            if isinstance(value, list | tuple)
+            else f"tdfunc.register_static({type(value).__name__}, to_json, from_json)",
         )
     )
 

@@ -36,7 +36,9 @@ def prefixes(module: nn.Module) -> tuple[str, ...]:
 
 
 def _prefix(module: nn.Module) -> str | None:
-    parts = module.__dict__["_modules"]
+    parts: Any = module.__dict__.get("_modules")
+    if not isinstance(parts, dict):  # TorchScript's, which wraps nothing
+        return None
     if parts.get(WRAPPED) is not None:
         return WRAPPED
     return _REPLICATED if _REPLICATED in parts and isinstance(module, DataParallel | DistributedDataParallel) else None

@@ -8,9 +8,7 @@ from torch import nn
 from .case import SEQUENCE, Case
 
 RNN = "Dynamo does not trace RNNs"
-MIDDLE, STACKED = "test_an_exception_in_the_middle_of_forward_leaves_nothing_behind", "test_a_stack_of_states_equals_a_loop"
 NUMBER = "it reads a buffer as a number"
-RENORM = "its forward writes to its parameter, which is the leaf of the caller"
 
 
 class Attention(nn.Module):
@@ -76,7 +74,6 @@ FAMILIES = [
         "embedding_max_norm",
         lambda: nn.Embedding(7, 4, max_norm=1.0),
         lambda: (torch.tensor([[1, 2], [6, 0]]),),
-        fails=dict.fromkeys(["test_the_module_and_the_state_stay_as_they_are[returns]", MIDDLE, STACKED], RENORM),
     ),
     Case("layer_norm", lambda: nn.LayerNorm((3, 4)), lambda: (torch.randn(5, 3, 4),)),
     Case("rms_norm", lambda: nn.RMSNorm(4)),
