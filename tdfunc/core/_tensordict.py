@@ -188,7 +188,7 @@ class TensorDict(Facts, Entries, Leaves, Shapes, Functions, Arithmetic, Reductio
                 if leaves:
                     shape, first = value.shape, leaves[0].shape
                     dims = len(first) - structure.rank
-                    if dims == 0 or shape == first or (dims > 0 and shape[:dims] == first[:dims]):
+                    if dims == 0 or (dims > 0 and (shape == first or shape[:dims] == first[:dims])):
                         link = structure._links.get((key, len(shape) - dims, None))
                         grown = None if link is None else link()  # as it was grown before, if it is still there
                         if grown is not None:

@@ -42,15 +42,14 @@ def _entry(value: Any, path: KeyPath) -> Any:
         return static(value)
     if hasattr(value, "__array__"):
         return value
+    kind = type(value).__name__
     raise BindError(
         describe(
             "state_dict: an entry is neither a tensor nor a static value",
             at=show_path(path),
             expected="a tensor, an array, a number, a static value, or a dict of these",
-            got=type(value).__name__,
-            fix="leave use_state_dict out"
-            if isinstance(value, list | tuple)
-            else f"tdfunc.register_static({type(value).__name__}, to_json, from_json)",
+            got=kind,
+            fix="leave use_state_dict out" if kind in ("list", "tuple") else f"tdfunc.register_static({kind}, to_json, from_json)",
         )
     )
 
