@@ -188,7 +188,7 @@ def traced(name: str, calls: Forms, x: Tensor, blocks: int) -> str:
     return f"{name:22s} {middle}   " + " ".join(f"{ratio:6.2f}" for ratio in ratios)
 
 
-def main(eager_blocks: int = 41, traced_blocks: int = 5) -> None:
+def main(eager_blocks: int = 41, traced_blocks: int = 3) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     made = {name: (forms(net), x) for name, (net, x) in models().items()}
