@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from compile_bench import bridge, container, ensemble_step, foreach, seed, surface
+from compile_bench import bridge, container, ensemble_step, foreach, models, seed, surface
 from compile_bench._timing import measure, table
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     bridge.print_added()
     print()
     ensemble_step.compare()
-    for part in (seed, surface, foreach):
+    for part in (models, seed, surface, foreach):
         print()
         part.main()
 

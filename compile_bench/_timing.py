@@ -45,15 +45,21 @@ def repeats_for(fn: Fn, seconds: float = 2e-3) -> int:
     return max(1, int(seconds / max(block(fn, 3), 1e-7)))
 
 
-def measure(row: Row, blocks: int = 21) -> Result:
-    """Time a row."""
-    fns = [row.ours, *row.theirs, *([row.bare] if row.bare else [])]
+def columns(fns: Sequence[Fn], blocks: int) -> list[list[float]]:
+    """Return for each function the seconds of one call, in each of the blocks that they take in turn."""
     repeats = [repeats_for(fn) for fn in fns]
     times: list[list[float]] = [[] for _ in fns]
     gc.collect()
     for _ in range(blocks):
         for column, fn, n in zip(times, fns, repeats):
             column.append(block(fn, n))
+    return times
+
+
+def measure(row: Row, blocks: int = 21) -> Result:
+    """Time a row."""
+    fns = [row.ours, *row.theirs, *([row.bare] if row.bare else [])]
+    times = columns(fns, blocks)
     medians = [statistics.median(column) for column in times]
     best = min(range(1, 1 + len(row.theirs)), key=lambda i: medians[i])
 
