@@ -36,8 +36,13 @@ _PLAIN_SIZE = nn.Module.__basicsize__
 _set = object.__setattr__
 
 
+def plain(value: Any) -> bool:
+    """Say whether there is nothing to follow in an attribute: a plain value, or a tuple of them (a kernel size)."""
+    return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
+
+
 def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
-    own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
+    own = [name for name, value in theirs.items() if name not in _STANDARD and not plain(value)]
     return (*own, *[name for name in _HOOKS if theirs[name]])
 
 
@@ -104,6 +109,6 @@ def blank(module: nn.Module) -> Blank:
     if hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST:
         return made, mine, _names(theirs), slots
     for name in names[_COUNT:]:
-        if type(theirs[name]) not in PLAIN:
+        if type(theirs[name]) not in PLAIN and not plain(theirs[name]):
             return made, mine, _names(theirs), slots
     return made, mine, (), slots
