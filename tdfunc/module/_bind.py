@@ -17,6 +17,7 @@ from . import _problems as problem
 from ._attributes import blank
 from ._extract import state_of
 from ._isolate import isolate_all
+from ._place import Place, path_of
 from ._references import Follow
 from ._unwrap import unwrap
 
@@ -111,14 +112,6 @@ def _traced_rehearse(module: nn.Module) -> None:
 @traced_as(_traced_rehearse)
 def rehearse(module: nn.Module) -> None:
     """In a trace, bind the module once on the real objects: what cannot be followed is seen there only."""
-
-
-Place = tuple[Any, str] | None
-"""Where the walk is: the place of the parent, and a name; None at the root. Only an error makes a key path of it."""
-
-
-def _path(place: Place) -> KeyPath:
-    return () if place is None else (*_path(place[0]), place[1])
 
 
 def _paths(module: nn.Module, tensor: Tensor) -> list[KeyPath]:
@@ -226,7 +219,7 @@ class _Binding:
                 bound[name] = None
                 continue
             if type(child) in weakref.ProxyTypes:
-                self.problems.append(problem.proxy("bind", (*_path(place), name)))
+                self.problems.append(problem.proxy("bind", (*path_of(place), name)))
                 continue
             at = entries.get(name)
             if type(at) is Subtree:
@@ -252,17 +245,17 @@ class _Binding:
             if tied is not None:
                 bound[name] = tied
             elif self.strict:
-                self.problems.append(problem.missing("bind", _path(place), old))
+                self.problems.append(problem.missing("bind", path_of(place), old))
         problem.raise_all("bind", self.problems)
         isolated = self.isolate() if self.buffers else {}
         if self.follow or self.slots:
             follow = Follow(module, self.clones, given, isolated)
             for mine, names, place in self.follow:
                 for name in names:
-                    mine[name] = follow.attribute(mine[name], _path((place, name)))
+                    mine[name] = follow.attribute(mine[name], (place, name))
             for made, theirs, names, place in self.slots:
                 for name in names:
-                    object.__setattr__(made, name, follow.attribute(getattr(theirs, name), _path((place, name))))
+                    object.__setattr__(made, name, follow.attribute(getattr(theirs, name), (place, name)))
 
     def isolate(self) -> dict[int, Tensor]:
         """Put copies in the place of the buffers, one copy for a buffer that has several names, and return them by identity."""
@@ -316,4 +309,4 @@ class _Binding:
             elif type(entry) is Subtree:
                 kind, places = "a subtree", modules
             if name not in places:
-                self.problems.append(problem.unknown("bind", (*_path(place), name), kind, tensors + modules))
+                self.problems.append(problem.unknown("bind", (*path_of(place), name), kind, tensors + modules))
