@@ -62,10 +62,13 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
     """Return, as a constant of the trace, what the clone of a module needs; the count of attributes is guarded on.
 
     Returns:
-        The names of its attributes, those to follow, those of its slots, and a tuple that is empty if its class will not do.
+        The names of its attributes, those to follow, those of its slots, a tuple that is empty if its class will not do, and
+        the names of the hooks that it has none of, which are not among its attributes here.
     """
     plain = ("plain",) if traceable(type(module)) is type(module) else ()
-    return tuple(module.__dict__), _names(module.__dict__), _filled_slots(module), plain
+    theirs = module.__dict__
+    unhooked = tuple(name for name in _HOOKS if not theirs[name])
+    return tuple(name for name in theirs if name not in unhooked), _names(theirs), _filled_slots(module), plain, unhooked
 
 
 _traceable_class = constant(traceable)
@@ -74,12 +77,14 @@ Blank = tuple[nn.Module, dict[str, Any], tuple[str, ...], tuple[str, ...]]
 
 def _traced_blank(module: nn.Module) -> Blank:
     theirs = module.__dict__
-    everything, followed, slots, plain = _plan(module, len(theirs))
+    everything, followed, slots, plain, unhooked = _plan(module, len(theirs))
     # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
     made = object.__new__(type(module) if len(plain) else _traceable_class(type(module)))
     mine = made.__dict__
     for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
         mine[name] = theirs[name]
+    for name in unhooked:  # new ones: to read the module's own, Dynamo would look into each
+        mine[name] = {}
     return made, mine, followed, slots
 
 
