@@ -40,8 +40,13 @@ _PLAIN_SIZE = nn.Module.__basicsize__
 _set = object.__setattr__
 
 
+def plain(value: Any) -> bool:
+    """Say whether there is nothing to follow in an attribute: a plain value, or a tuple of them (a kernel size)."""
+    return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
+
+
 def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
-    own = [name for name, value in theirs.items() if name not in _STANDARD and type(value) not in PLAIN]
+    own = [name for name, value in theirs.items() if name not in _STANDARD and not plain(value)]
     return (*own, *[name for name in HOOKS if theirs[name]])
 
 
@@ -61,11 +66,14 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
     """Return, as a constant of the trace, what the clone of a module needs; the count of attributes is guarded on.
 
     Returns:
-        The names of its attributes, those to follow, those of its slots, and a tuple that is empty if its class will not do.
+        The names of its attributes, those to follow, those of its slots, a tuple that is empty if its class will not do, and
+        the names of the hooks that it has none of, which are not among its attributes here.
     """
     plain = ("plain",) if traceable(type(module)) is type(module) else ()
-    everything = tuple([name for name, value in module.__dict__.items() if type(value) not in (Own, Recurrent)])
-    return everything, _names(module.__dict__), _filled_slots(module), plain
+    theirs = module.__dict__
+    unhooked = tuple(name for name in HOOKS if not theirs[name])
+    everything = tuple([name for name, value in theirs.items() if name not in unhooked and type(value) not in (Own, Recurrent)])
+    return everything, _names(theirs), _filled_slots(module), plain, unhooked
 
 
 _traceable_class = constant(traceable)
@@ -74,12 +82,14 @@ Blank = tuple[nn.Module, dict[str, Any], tuple[str, ...], tuple[str, ...]]
 
 def _traced_blank(module: nn.Module) -> Blank:
     theirs = module.__dict__
-    everything, followed, slots, plain = _plan(module, len(theirs))
+    everything, followed, slots, plain, unhooked = _plan(module, len(theirs))
     # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
     made = object.__new__(type(module) if len(plain) else _traceable_class(type(module)))
     mine = made.__dict__
     for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
         mine[name] = theirs[name]
+    for name in unhooked:  # new ones: to read the module's own, Dynamo would look into each
+        mine[name] = {}
     return made, mine, followed, slots
 
 
@@ -108,8 +118,8 @@ def blank(module: nn.Module) -> Blank:
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()
     names = list(theirs)
-    plain = not hooked and names[0] == _FIRST and names[_COUNT - 1] == _LAST
-    if plain and all([type(theirs[name]) in PLAIN for name in names[_COUNT:]]):  # noqa: C419 - a list is faster
+    bare = not hooked and names[0] == _FIRST and names[_COUNT - 1] == _LAST
+    if bare and all([type(theirs[name]) in PLAIN or plain(theirs[name]) for name in names[_COUNT:]]):  # noqa: C419 - a list is faster
         return made, mine, (), slots
     release(mine)
     return made, mine, _names(mine), slots

@@ -18,6 +18,7 @@ from ._attributes import blank
 from ._extract import state_of
 from ._isolate import isolate_all
 from ._memory import same
+from ._place import Place, path_of
 from ._references import Follow
 from ._state_dict import as_state_dict, read
 from ._unwrap import unprefixed, unwrap
@@ -133,14 +134,6 @@ def rehearse(module: nn.Module) -> None:
     """In a trace, bind the module once on the real objects: what cannot be followed is seen there only."""
 
 
-Place = tuple[Any, str] | None
-"""Where the walk is: the place of the parent, and a name; None at the root. Only an error makes a key path of it."""
-
-
-def _path(place: Place) -> KeyPath:
-    return () if place is None else (*_path(place[0]), place[1])
-
-
 def _paths(module: nn.Module, tensor: Tensor) -> list[KeyPath]:
     """Return all paths of a tensor of a module."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
@@ -217,7 +210,7 @@ class _Binding:
             if old is None:
                 continue
             if isinstance(old, nn.UninitializedParameter):
-                raise ValueError("not initialised")  # told with all that are not
+                raise BindError(f"{self.op}: {name} is not initialised")  # told with all that are not
             if type(entries.get(name)) is int:
                 self.old.append(old)
                 self.new.append(bound[name])
@@ -252,7 +245,7 @@ class _Binding:
                 bound[name] = None
                 continue
             if type(child) in weakref.ProxyTypes:
-                self.problems.append(problem.proxy(self.op, (*_path(place), name)))
+                self.problems.append(problem.proxy(self.op, (*path_of(place), name)))
                 continue
             at = entries.get(name)
             if type(at) is Subtree:
@@ -281,7 +274,7 @@ class _Binding:
             if tied is not None:
                 bound[name] = tied
             elif self.strict:
-                self.problems.append(problem.missing(self.op, _path(place), old))
+                self.problems.append(problem.missing(self.op, path_of(place), old))
         problem.raise_all(self.op, self.problems)
         if self.written:
             given |= self.copy_written()
@@ -290,10 +283,10 @@ class _Binding:
             follow = Follow(module, self.clones, given, isolated)
             for mine, names, place in self.follow:
                 for name in names:
-                    mine[name] = follow.attribute(mine[name], _path((place, name)))
+                    mine[name] = follow.attribute(mine[name], (place, name))
             for made, theirs, names, place in self.slots:
                 for name in names:
-                    object.__setattr__(made, name, follow.attribute(getattr(theirs, name), _path((place, name))))
+                    object.__setattr__(made, name, follow.attribute(getattr(theirs, name), (place, name)))
             follow.finish()
 
     def isolate(self) -> dict[int, Tensor]:
@@ -360,4 +353,4 @@ class _Binding:
             elif type(entry) is Subtree:
                 kind, places = "a subtree", modules
             if name not in places:
-                self.problems.append(problem.unknown(self.op, (*_path(place), name), kind, tensors + modules))
+                self.problems.append(problem.unknown(self.op, (*path_of(place), name), kind, tensors + modules))

@@ -64,7 +64,12 @@ def refuse_unready(op: str, module: nn.Module) -> None:
                 fix="use the module that was scripted; torch.compile it afterwards",
             )
         )
-    waiting = [name for named in (module.named_parameters(), module.named_buffers()) for name, tensor in named if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer)]
+    waiting = [
+        name
+        for named in (module.named_parameters(), module.named_buffers())
+        for name, tensor in named
+        if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer)
+    ]
     if waiting:
         raise BindError(
             describe(
