@@ -69,11 +69,11 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
         The names of its attributes, those to follow, those of its slots, a tuple that is empty if its class will not do, and
         the names of the hooks that it has none of, which are not among its attributes here.
     """
-    plain = ("plain",) if traceable(type(module)) is type(module) else ()
+    own_class = ("own class",) if traceable(type(module)) is type(module) else ()
     theirs = module.__dict__
     unhooked = tuple(name for name in HOOKS if not theirs[name])
     everything = tuple([name for name, value in theirs.items() if name not in unhooked and type(value) not in (Own, Recurrent)])
-    return everything, _names(theirs), _filled_slots(module), plain, unhooked
+    return everything, _names(theirs), _filled_slots(module), own_class, unhooked
 
 
 _traceable_class = constant(traceable)
@@ -82,9 +82,9 @@ Blank = tuple[nn.Module, dict[str, Any], tuple[str, ...], tuple[str, ...]]
 
 def _traced_blank(module: nn.Module) -> Blank:
     theirs = module.__dict__
-    everything, followed, slots, plain, unhooked = _plan(module, len(theirs))
+    everything, followed, slots, own_class, unhooked = _plan(module, len(theirs))
     # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
-    made = object.__new__(type(module) if len(plain) else _traceable_class(type(module)))
+    made = object.__new__(type(module) if len(own_class) else _traceable_class(type(module)))
     mine = made.__dict__
     for name in everything:  # one by one: an update of the whole would guard on each of them, used or not
         mine[name] = theirs[name]

@@ -155,7 +155,7 @@ def test_what_went_in_comes_out(case):
     bound = bind(module, params, buffers)
     assert params_of(bound).equal(params)
     assert params_of(bound).structure is params.structure
-    assert all(a is b for a, b in zip(params_of(bound, detach=False)._leaves, params._leaves, strict=True))
+    assert case.copied or all(a is b for a, b in zip(params_of(bound, detach=False)._leaves, params._leaves, strict=True))
     assert buffers_of(bound).equal(buffers)
     assert buffers_of(bound).structure is buffers.structure
 

@@ -115,7 +115,6 @@ def test_r070_a_tree_made_inside_does_not_recompile_by_how_the_input_was_made(dt
     assert len(graphs) == 1
 
 
-@pytest.mark.xfail(reason="the rank of a leaf set inside vmap, where its siblings have fewer dims than theirs, is that of any structure still known")
 def test_r070_what_ran_before_does_not_show_in_a_structure():
     """A key set inside vmap: the same structure, whether or not a tree with such a key was ever made before."""
     td = TensorDict(k=torch.ones(2))

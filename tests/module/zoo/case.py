@@ -24,6 +24,7 @@ class Case:
     no_pickle: str = ""  # why not pickled
     no_deepcopy: str = ""  # why not deep-copied
     no_float: str = ""  # why not cast to float32
+    copied: bool = False  # whether its forward writes to its parameters, so that the bound one has copies
     traces: int = 1  # how many traces three steps take that carry the buffers
     no_carry: str = ""  # why a second call is not that of a new one with the buffers of the first
     no_threads: str = ""  # why not in several threads

@@ -74,6 +74,7 @@ FAMILIES = [
         "embedding_max_norm",
         lambda: nn.Embedding(7, 4, max_norm=1.0),
         lambda: (torch.tensor([[1, 2], [6, 0]]),),
+        copied=True,
     ),
     Case("layer_norm", lambda: nn.LayerNorm((3, 4)), lambda: (torch.randn(5, 3, 4),)),
     Case("rms_norm", lambda: nn.RMSNorm(4)),
