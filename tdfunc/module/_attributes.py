@@ -16,15 +16,15 @@ from torch import nn
 
 from tdfunc.structure import constant, traced_as
 
+from ._forward import Forward, form_of
 from ._own import Own
-from ._recurrent import Recurrent, form_of
 from ._traced import traceable
 from ._unwrap import release
 
 PLAIN = frozenset(
     {
         *(bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, torch.layout),
-        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator, Own, Recurrent),
+        *(types.BuiltinFunctionType, types.ModuleType, torch.Generator, Own, Forward),
     }
 )
 """Types of attributes that hold no reference to follow and have no state of their own."""
@@ -72,7 +72,7 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
     own_class = ("own class",) if traceable(type(module)) is type(module) else ()
     theirs = module.__dict__
     unhooked = tuple(name for name in HOOKS if not theirs[name])
-    everything = tuple([name for name, value in theirs.items() if name not in unhooked and type(value) not in (Own, Recurrent)])
+    everything = tuple([name for name, value in theirs.items() if name not in unhooked and type(value) not in (Own, Forward)])
     return everything, _names(theirs), _filled_slots(module), own_class, unhooked
 
 
@@ -112,8 +112,8 @@ def blank(module: nn.Module) -> Blank:
         mine[name] = _copy(hooks)
     mine["_non_persistent_buffers_set"] = theirs["_non_persistent_buffers_set"].copy()
     mine["_apply"] = mine["requires_grad_"] = mine["_load_from_state_dict"] = Own(made)
-    if form_of(type(module)) is not None and type(theirs.get("forward")) in (type(None), Recurrent):
-        mine["forward"] = Recurrent(made)
+    if form_of(type(module)) is not None and type(theirs.get("forward")) in (type(None), Forward):
+        mine["forward"] = Forward(made)
     _set(made, "__dict__", mine)
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()

@@ -1,7 +1,5 @@
 """Recurrent modules inside transforms: the same numbers from plain torch operations, where torch's kernels have no batching rule.
 
-Outside of a transform a bound LSTM runs torch's own kernel, as the module does.
-
 Math:
     LSTM: i, f, o = sigmoid, g = tanh of W x + U h; c' = f c + i g; h' = o tanh(c'), projected where there is a projection.
     GRU: r, z = sigmoid of W x + U h; n = tanh(W_n x + r U_n h); h' = n + z (h - n).
@@ -14,8 +12,6 @@ References:
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,28 +20,10 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
 from tdfunc._errors import BindError, describe
-from tdfunc.ops import in_transform
 
 State = tuple[Tensor, ...]
 Step = Callable[[Tensor, Tensor, State], State]
 """(what the input gives, what the hidden state gives, the state before) -> the state after; the hidden state comes first."""
-
-
-class Recurrent(weakref.ref[nn.Module]):
-    """What a bound recurrent module has in the place of `forward`: torch's own outside of transforms, steps inside."""
-
-    __slots__ = ()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module = super().__call__()
-        assert module is not None, "its module runs this"
-        form = form_of(type(module))
-        if form is None or not in_transform():
-            return type(module).forward(module, *args, **kwargs)
-        return form(module, *args, **kwargs)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Recurrent, (super().__call__(),)
 
 
 def _lstm_step(x: Tensor, h: Tensor, state: State) -> State:
@@ -143,15 +121,10 @@ def _cell(step: Step) -> Callable[..., Any]:
     return form
 
 
-_FORMS: dict[Any, Callable[..., Any]] = {
+FORMS: dict[Any, Callable[..., Any]] = {
     **{cls.forward: _layers for cls in (nn.LSTM, nn.GRU, nn.RNN)},
     nn.LSTMCell.forward: _cell(_lstm_step),
     nn.GRUCell.forward: _cell(_gru_step),
     nn.RNNCell.forward: _cell(_tanh_step),
 }
-
-
-@functools.cache
-def form_of(cls: type[nn.Module]) -> Callable[..., Any] | None:
-    """Return what runs a class of modules inside transforms; None for all but torch's recurrent ones."""
-    return _FORMS.get(cls.forward)
+"""What runs instead of a class's `forward`, by that function."""
