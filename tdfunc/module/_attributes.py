@@ -16,7 +16,8 @@ from torch import nn
 
 from tdfunc.structure import constant, traced_as
 
-from ._forward import Forward, form_of
+from ._forward import Forward, form_of, give_form
+from ._known import known
 from ._own import Own
 from ._traced import traceable
 from ._unwrap import release
@@ -77,7 +78,7 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
 
 
 _traceable_class = constant(traceable)
-Blank = tuple[nn.Module, dict[str, Any], tuple[str, ...], tuple[str, ...]]
+Blank = tuple[nn.Module, dict[str, Any], dict[str, Any], tuple[str, ...], tuple[str, ...]]
 
 
 def _traced_blank(module: nn.Module) -> Blank:
@@ -90,7 +91,7 @@ def _traced_blank(module: nn.Module) -> Blank:
         mine[name] = theirs[name]
     for name in unhooked:  # new ones: to read the module's own, Dynamo would look into each
         mine[name] = {}
-    return made, mine, followed, slots
+    return made, mine, known(module), followed, slots
 
 
 @traced_as(_traced_blank)
@@ -98,8 +99,8 @@ def blank(module: nn.Module) -> Blank:
     """Return a clone that has still the module's own tensors and sub-modules: hooks and flags its own, all else shared.
 
     Returns:
-        The clone, its `__dict__`, the names in it that may hold references to follow or state of their own, and the names
-        of the slots to copy.
+        The clone, its `__dict__`, what is known of the module's own tensors, the names of attributes that may hold references
+        to follow or state of their own, and the names of the slots to copy.
     """
     theirs = module.__dict__
     made = object.__new__(type(module))
@@ -112,14 +113,18 @@ def blank(module: nn.Module) -> Blank:
         mine[name] = _copy(hooks)
     mine["_non_persistent_buffers_set"] = theirs["_non_persistent_buffers_set"].copy()
     mine["_apply"] = mine["requires_grad_"] = mine["_load_from_state_dict"] = Own(made)
-    if form_of(type(module)) is not None and type(theirs.get("forward")) in (type(None), Forward):
-        mine["forward"] = Forward(made)
+    if form_of(type(module)) is not None:
+        give_form(made, mine)
     _set(made, "__dict__", mine)
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()
     names = list(theirs)
-    bare = not hooked and names[0] == _FIRST and names[_COUNT - 1] == _LAST
-    if bare and all([type(theirs[name]) in PLAIN or plain(theirs[name]) for name in names[_COUNT:]]):  # noqa: C419 - a list is faster
-        return made, mine, (), slots
+    follow = hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST
+    for name in names[_COUNT:]:
+        if type(theirs[name]) not in PLAIN and not plain(theirs[name]):
+            follow = True
+            break
+    if not follow:
+        return made, mine, theirs, (), slots
     release(mine)
-    return made, mine, _names(mine), slots
+    return made, mine, theirs, _names(mine), slots

@@ -34,10 +34,20 @@ class Forward(weakref.ref[nn.Module]):
         return Forward, (super().__call__(),)
 
 
-_FORMS = {**_recurrent.FORMS, **_statistics.FORMS}
+def give_form(made: nn.Module, mine: dict[str, Any]) -> None:
+    """Put one among the attributes of a clone, unless it has a `forward` there already; a normalisation needs it in transforms only."""
+    if type(mine.get("forward")) is Forward:  # that of the bound module that is cloned
+        del mine["forward"]
+    if "forward" not in mine and (form_of(type(made)) not in _LIGHT or in_transform()):
+        mine["forward"] = Forward(made)
 
 
 @functools.cache
 def form_of(cls: type[nn.Module]) -> Callable[..., Any] | None:
     """Return what runs a class of modules inside transforms; None for all whose `forward` is not one of torch's known ones."""
     return _FORMS.get(cls.forward)
+
+
+_FORMS = {**_recurrent.FORMS, **_statistics.FORMS}
+_LIGHT = frozenset(_statistics.FORMS.values())
+"""Forms of modules so quick that one more call would show where no transform is."""

@@ -62,12 +62,12 @@ def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_d
         if old is None:
             problems.append(problem.unknown("load_into", path, "a tensor", _beside(path, slots)))
         elif old.shape != new.shape:
-            problems.append(problem.wrong_shape("load_into", path, old, new))
+            problems.append(problem.wrong_shape("load_into", path, tuple(old.shape), tuple(new.shape)))
         elif not same(pairs.setdefault(id(old), (old, new))[1], new):
             problems.append(problem.torn_tie("load_into", [known for known, tensor in slots.items() if tensor is old]))
     problems += [problem.unknown("load_into", path, "a static value", _beside(path, slots)) for path, _ in tree.structure.statics()]
     if strict:
-        problems += [problem.missing("load_into", path, slots[path]) for path in needed if id(slots[path]) not in given]
+        problems += [problem.missing("load_into", path, tuple(slots[path].shape)) for path in needed if id(slots[path]) not in given]
     problem.raise_all("load_into", problems)
     with torch.no_grad():
         # Read all before the first write: the state may share storage with the module.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tdfunc._errors import BindError, KeyPathError, TdfuncError, describe, nearest, show_path
 from tdfunc.structure import KeyPath
@@ -21,9 +21,8 @@ def raise_all(op: str, problems: list[Problem]) -> None:
         raise problems[0][0](f"{op}: {len(problems)} problems\n" + "\n".join(f"- {text}" for _, text in problems))
 
 
-def wrong_shape(op: str, path: KeyPath, old: Tensor, new: Tensor) -> Problem:
+def wrong_shape(op: str, path: KeyPath, expected: tuple[int, ...], got: tuple[int, ...]) -> Problem:
     """Describe a tensor of another shape than the module's."""
-    expected, got = tuple(old.shape), tuple(new.shape)
     stacked = len(got) > len(expected) and got[len(got) - len(expected) :] == expected
     fix = "a stacked state goes through ensemble(module), or vmap over bind" if stacked else f"reshape it, or {op} the module it belongs to"
     return BindError, describe(f"{op}: wrong shape", at=show_path(path), expected=expected, got=got, fix=fix)
@@ -40,12 +39,12 @@ def torn_tie(op: str, paths: Iterable[KeyPath]) -> Problem:
     )
 
 
-def missing(op: str, path: KeyPath, old: Tensor) -> Problem:
+def missing(op: str, path: KeyPath, shape: tuple[int, ...]) -> Problem:
     """Describe a parameter that was not given."""
     return KeyPathError, describe(
         f"{op}: missing parameter",
         at=show_path(path),
-        expected=f"a tensor of shape {tuple(old.shape)}",
+        expected=f"a tensor of shape {tuple(shape)}",
         got="no entry",
         fix=f"give it, or {op}(..., strict=False) to keep the module's own",
     )

@@ -25,6 +25,8 @@ def unwrap(module: nn.Module) -> nn.Module:
     Their names would have a prefix more; and a clone of a compiled module would still run the original, one of a
     DistributedDataParallel would reduce gradients that its parameters never get.
     """
+    if not module.__dict__.get("_modules"):  # most have no sub-module: no more calls for them
+        return module
     name = _prefix(module)
     return module if name is None else unwrap(module.__dict__["_modules"][name])
 

@@ -144,3 +144,17 @@ def test_copies_of_a_bound_one_run_on_their_own(again):
     tdfunc.load_into(twin, params_of(module) * 2)
     torch.testing.assert_close(made(X), twin(X))
     torch.testing.assert_close(tdfunc.vmap(lambda x: made(x)[0])(torch.stack([X, X]))[1], twin(X)[0])
+
+
+def test_a_normalisation_bound_inside_and_again_outside_is_torchs_own():
+    module = nn.BatchNorm1d(3)
+    inside = []
+
+    def run(x):
+        inside.append(bind(module, tdfunc.state_of(module)))
+        return inside[-1](x)
+
+    tdfunc.vmap(run)(torch.randn(2, 4, 3))
+    again = bind(inside[0], params_of(module), tdfunc.buffers_of(module))
+    assert "forward" not in again.__dict__
+    torch.testing.assert_close(again(X[..., :3].reshape(-1, 3).float()), module(X[..., :3].reshape(-1, 3).float()))
