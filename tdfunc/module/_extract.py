@@ -140,6 +140,8 @@ def _collect(module: nn.Module, kinds: tuple[str, ...], tensors: list[Tensor], a
                 specs.append(tensor.dim())
                 tensors.append(tensor)
     children = here["_modules"]
+    if not isinstance(children, dict):
+        raise BindError("a TorchScript module")  # told with all that are
     if children:
         above = above | {id(module)}
         for name, child in children.items():
