@@ -19,7 +19,7 @@ from tdfunc.structure import constant, traced_as
 from ._forward import Forward, form_of, give_form
 from ._known import known
 from ._own import Own
-from ._traced import traceable
+from ._traced import handed_on, traceable
 from ._unwrap import release
 
 PLAIN = frozenset(
@@ -67,14 +67,15 @@ def _plan(module: nn.Module, _count: int) -> tuple[tuple[str, ...], ...]:
     """Return, as a constant of the trace, what the clone of a module needs; the count of attributes is guarded on.
 
     Returns:
-        The names of its attributes, those to follow, those of its slots, a tuple that is empty if its class will not do, and
-        the names of the hooks that it has none of, which are not among its attributes here.
+        The names of its attributes, those to follow, those of its slots, a tuple that is empty if its class will not do, the
+        names of the hooks that it has none of, which are not among its attributes here, and of the methods to be partials.
     """
     own_class = ("own class",) if traceable(type(module)) is type(module) else ()
     theirs = module.__dict__
     unhooked = tuple(name for name in HOOKS if not theirs[name])
     everything = tuple([name for name, value in theirs.items() if name not in unhooked and type(value) not in (Own, Forward)])
-    return everything, _names(theirs), _filled_slots(module), own_class, unhooked
+    methods = tuple([name for name in handed_on(type(module)) if name not in theirs])
+    return everything, _names(theirs), _filled_slots(module), own_class, unhooked, methods
 
 
 _traceable_class = constant(traceable)
@@ -83,7 +84,7 @@ Blank = tuple[nn.Module, dict[str, Any], dict[str, Any], tuple[str, ...], tuple[
 
 def _traced_blank(module: nn.Module) -> Blank:
     theirs = module.__dict__
-    everything, followed, slots, own_class, unhooked = _plan(module, len(theirs))
+    everything, followed, slots, own_class, unhooked, methods = _plan(module, len(theirs))
     # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
     made = object.__new__(type(module) if len(own_class) else _traceable_class(type(module)))
     mine = made.__dict__
@@ -91,6 +92,8 @@ def _traced_blank(module: nn.Module) -> Blank:
         mine[name] = theirs[name]
     for name in unhooked:  # new ones: to read the module's own, Dynamo would look into each
         mine[name] = {}
+    for name in methods:
+        mine[name] = functools.partial(getattr(type(module), name), made)
     return made, mine, known(module), followed, slots
 
 

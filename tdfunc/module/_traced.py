@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dis
+import functools
+import inspect
 import types
 import weakref
 from collections.abc import Callable
@@ -65,15 +67,42 @@ def _assigns(cls: type[nn.Module]) -> bool:
     for base in cls.__mro__[: cls.__mro__.index(nn.Module)]:
         if "__setattr__" in vars(base):
             return False
-        for name, member in vars(base).items():
-            code = getattr(member, "__code__", None)
-            if isinstance(code, types.CodeType) and name not in _BUILDERS and _stores(code):
-                return True
+        if any(_stores(code) for code in _codes(base)):
+            return True
     return False
+
+
+def _codes(cls: type) -> list[types.CodeType]:
+    """Return the code of the methods of a class, decorated or not, other than those that build it."""
+    members = [inspect.unwrap(member) for name, member in vars(cls).items() if callable(member) and name not in _BUILDERS]
+    return [member.__code__ for member in members if isinstance(member, types.FunctionType)]
 
 
 def _stores(code: types.CodeType) -> bool:
     return any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code))
+
+
+@functools.cache
+def handed_on(cls: type[nn.Module]) -> tuple[str, ...]:
+    """Return the names of the methods that a class's own methods take as values, `call(self.chunk, x)`, rather than call.
+
+    On a module that was made inside the trace, Dynamo does not know where such a method comes from, and gives up where
+    `inspect.signature` is asked about it (transformers does, in BERT); a partial of the function it knows (torch 2.13).
+    """
+    bases = cls.__mro__[: cls.__mro__.index(nn.Module)]
+    methods = {name for base in bases for name, member in vars(base).items() if isinstance(member, types.FunctionType)}
+    loaded: set[str] = set()
+    for base in bases:
+        for code in _codes(base):
+            loaded |= _loads(code)
+    return tuple(sorted(name for name in methods & loaded if not name.startswith("__")))
+
+
+def _loads(code: types.CodeType) -> set[str]:
+    """Return the names of attributes that code loads without calling them as methods."""
+    steps = [step for step in dis.get_instructions(code) if step.opname == "LOAD_ATTR" and not step.argrepr.startswith("NULL|self")]
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return {str(step.argval) for step in steps}.union(*map(_loads, inner))
 
 
 def _subclass(cls: type[nn.Module], methods: dict[str, Any]) -> type[nn.Module]:

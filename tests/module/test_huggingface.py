@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tdfunc import bind, buffers_of, params_of, stack, state_of, vmap
-from tests.module.zoo.own import SIGNATURE
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when it is imported
 with warnings.catch_warnings():
@@ -120,8 +119,6 @@ def test_tied_weights_are_one_leaf(model):
 def test_compiled_equals_eager(name, model, request):
     if name == "llama_dynamic":
         pytest.skip("it branches on a tensor")
-    if name == "bert":
-        request.applymarker(pytest.mark.xfail(strict=True, reason=SIGNATURE))
     step = lambda params, buffers: logits(bind(model, params, buffers), use_cache=False)
     compiled = torch.compile(step, fullgraph=True, backend="eager")
     buffers = buffers_of(model)

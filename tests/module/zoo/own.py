@@ -205,7 +205,6 @@ def _hooked():
     return net
 
 
-SIGNATURE = "Dynamo takes no signature of a method of a module made in the trace"
 LAMBDA = "its attributes are lambdas, which pickle refuses"
 OWN = [
     Case("mlp", lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))),
@@ -242,6 +241,6 @@ OWN = [
     Case("complex", Complex, no_float="a complex parameter keeps its dtype in Module.double"),
     Case("parent_by_hand", lambda: Parent(lambda child, parent: object.__setattr__(child, "parent", parent))),
     Case("parent_in_list", lambda: Parent(lambda child, parent: setattr(child, "parent", [parent]))),
-    Case("signature", Inspects, fails={"test_compiled_equals_eager_in_one_trace": SIGNATURE}),
+    Case("signature", Inspects),
     Case("hooks", _hooked, no_pickle=LAMBDA),
 ]
