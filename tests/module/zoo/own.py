@@ -58,6 +58,25 @@ class Counter(nn.Module):
         return self.lin(x) * self.n + self.total
 
 
+def _decorated(forward):
+    @functools.wraps(forward)
+    def call(self, x):
+        return forward(self, x)
+
+    return call
+
+
+class CountsDecorated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.n = nn.Linear(4, 4), 0
+
+    @_decorated
+    def forward(self, x):
+        self.n = self.n + 1
+        return self.lin(x) * self.n
+
+
 class NoGradMethod(nn.Module):
     def __init__(self):
         super().__init__()
@@ -227,6 +246,7 @@ OWN = [
     ),
     Case("no_grad_method", NoGradMethod),
     Case("counter", Counter, no_carry="it counts in a plain attribute too"),
+    Case("counter_decorated", CountsDecorated, no_carry="its count is a plain attribute"),
     Case("in_list", lambda: Holder(lambda m: [m.lin], lambda kept, x: kept[0](x)), no_pickle=LAMBDA),
     Case("in_partial", lambda: Holder(lambda m: functools.partial(m.lin), lambda kept, x: kept(x)), no_pickle=LAMBDA),
     Case("in_method", lambda: Holder(lambda m: m.lin.forward, lambda kept, x: kept(x)), no_pickle=LAMBDA),
