@@ -5,7 +5,7 @@ A `Layout` is a node without leaves, so that `torch.vmap` and the like hand it o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import optree
@@ -83,9 +83,19 @@ def _optree_namespace() -> Any:
     return getattr(optree.registry, "__GLOBAL_NAMESPACE", "tdfunc")
 
 
+def _once(register: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Register a class unless it is, as after a reload of this module."""
+    try:
+        register(*args, **kwargs)
+    except ValueError as error:
+        if "already registered" not in str(error):
+            raise
+
+
 def register() -> None:
-    """Register TensorDict and Layout with both pytree libraries; called once, at import."""
-    _pytree.register_pytree_node(
+    """Register TensorDict and Layout with both pytree libraries; called at import."""
+    _once(
+        _pytree.register_pytree_node,
         TensorDict,
         _flatten,
         _unflatten,
@@ -94,26 +104,23 @@ def register() -> None:
         from_dumpable_context=from_json,
         flatten_with_keys_fn=_flatten_with_keys,
     )
-    optree.register_pytree_node(
+    _once(
+        optree.register_pytree_node,
         TensorDict,
-        _optree_flatten,  # pyright: ignore[reportArgumentType] - optree's stubs want a Collection[str]
-        _optree_unflatten,  # pyright: ignore[reportArgumentType]
+        _optree_flatten,
+        _optree_unflatten,
         path_entry_type=optree.MappingEntry,
         namespace=_optree_namespace(),
     )
-    _pytree.register_pytree_node(
+    _once(
+        _pytree.register_pytree_node,
         Layout,
         _flatten_layout,
         _unflatten_layout,
         serialized_type_name="tdfunc.Layout",
         flatten_with_keys_fn=_flatten_layout_with_keys,
     )
-    optree.register_pytree_node(
-        Layout,  # pyright: ignore[reportArgumentType]
-        _optree_flatten_layout,  # pyright: ignore[reportArgumentType]
-        _optree_unflatten_layout,  # pyright: ignore[reportArgumentType]
-        namespace=_optree_namespace(),
-    )
+    _once(optree.register_pytree_node, Layout, _optree_flatten_layout, _optree_unflatten_layout, namespace=_optree_namespace())
 
 
 register()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
 
-from tdfunc._errors import StructureError, describe
+from tdfunc._errors import StorageError, StructureError, describe
 
 from ._opaque import register_value
 
@@ -149,11 +149,21 @@ def _typed(value: Any) -> Any:
     )
 
 
-def _import(name: str) -> Any:
+def _find(name: str) -> Any:
+    """Return a class by its name, if its module is imported: to read data must not run a module's code."""
     module, _, qualname = name.partition(":")
-    found: Any = importlib.import_module(module)
+    found: Any = sys.modules.get(module)
     for part in qualname.split("."):
-        found = getattr(found, part)
+        found = getattr(found, part, None)
+    if not isinstance(found, type) or not (found in _REGISTERED or issubclass(found, enum.Enum) or dataclasses.is_dataclass(found)):
+        raise StorageError(
+            describe(
+                "a static value of a class that is not known here",
+                expected="an enum, a frozen dataclass or a type given to register_static, in a module that is imported",
+                got=f"{module}.{qualname}",
+                fix=f"import {module} first",
+            )
+        )
     return found
 
 
@@ -193,7 +203,7 @@ def static_to_json(value: Any) -> Any:
 
 
 def _dataclass(name: str, fields: dict[str, Any]) -> Any:
-    kind = _import(name)
+    kind = _find(name)
     value = object.__new__(kind)
     for field, data in fields.items():  # past __init__, which may have other arguments than fields
         object.__setattr__(value, field, static_from_json(data))
@@ -201,9 +211,9 @@ def _dataclass(name: str, fields: dict[str, Any]) -> Any:
 
 
 _DECODERS: dict[str, Callable[..., Any]] = {
-    "registered": lambda name, data: _REGISTERED[_import(name)].from_json(data),
-    "enum": lambda name, member: _import(name)[member],
-    "flag": lambda name, value: _import(name)(value),  # a combination has no name
+    "registered": lambda name, data: _REGISTERED[_find(name)].from_json(data),
+    "enum": lambda name, member: _find(name)[member],
+    "flag": lambda name, value: _find(name)(value),  # a combination has no name
     "float": float.fromhex,
     "complex": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
     "bytes": bytes.fromhex,

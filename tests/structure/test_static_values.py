@@ -13,7 +13,7 @@ import sys
 import pytest
 import torch
 
-from tdfunc import StructureError, TensorDict, register_static, static
+from tdfunc import StorageError, StructureError, TensorDict, register_static, static
 from tdfunc.structure import Static, from_json, is_static, to_json
 
 
@@ -204,3 +204,12 @@ def test_statics_describe_the_whole_tree_and_follow_every_operation():
     for got in (td[0], td + 1, td.map(torch.exp), td.select("x", "n", "in"), *td.unbind(), td.to(torch.float64), td.clone()):
         assert got["n"] == 2
         assert got["in", "s"] == got["in"]["s"] == "v"
+
+
+def test_reading_imports_nothing_and_takes_no_other_class():
+    known = to_json(TensorDict(s="x").structure)
+    for name in ("this:s", "os:system", "builtins:int", "enum:Enum.nope", "not_there:Colour"):
+        text = known.replace('"x"', f'["enum","{name}","RED"]')
+        with pytest.raises(StorageError, match=r"not known here[\s\S]*import"):
+            from_json(text)
+    assert "this" not in sys.modules
