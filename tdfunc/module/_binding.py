@@ -12,13 +12,9 @@ from tdfunc.core import TensorDict
 from tdfunc.structure import KeyPath, Structure, Subtree, empty
 
 from . import _problems as problem
-from ._attributes import blank
-from ._isolate import isolate_all
-from ._known import Known, identities, known, sizes
-from ._memory import same
-from ._place import Place, path_of
-from ._references import Follow
 from ._unwrap import clean, unprefixed, unwrap
+from .clone import Known, blank, identities, isolate_all, known, sizes
+from .follow import Follow, Place, path_of, same
 
 
 def _paths(module: nn.Module, identity: int) -> list[KeyPath]:

@@ -13,9 +13,9 @@ from tdfunc.structure import KeyPath
 
 from . import _problems as problem
 from ._bind import as_state, bound_by_hooks
-from ._memory import same
 from ._state_dict import as_state_dict, load
 from ._unwrap import prefixes, unprefixed, unwrap
+from .follow import same
 
 
 def load_into(module: nn.Module, state: Any, *, strict: bool = True, use_state_dict: bool = False) -> None:

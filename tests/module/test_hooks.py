@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tdfunc import bind, params_of
-from tdfunc.module._attributes import HOOKS
+from tdfunc.module.clone import HOOKS
 
 X = torch.randn(4, 3)
 

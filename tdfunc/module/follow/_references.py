@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from tdfunc._errors import BindError, describe, show_path
+from tdfunc.module.clone import HOOKS, PLAIN, isolate
 from tdfunc.structure import constant, traced_as
 
-from ._attributes import HOOKS, PLAIN
-from ._isolate import isolate
 from ._memory import storage_of
 from ._place import Place, path_of
 from ._search import leads_to

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from tdfunc.module._unwrap import release
 from tdfunc.structure import constant, traced_as
 
 from ._forward import Forward, form_of, give_form
 from ._known import known
 from ._own import Own
 from ._traced import handed_on, traceable
-from ._unwrap import release
 
 PLAIN = frozenset(
     {
