@@ -29,12 +29,13 @@ _size = Tensor.size
 class Binding:
     """One call of `bind`: the clones made so far, what was given for which tensor, and what is wrong."""
 
-    __slots__ = ("buffers", "clones", "follow", "missing", "new", "old", "op", "problems", "slots", "strict", "written")
+    __slots__ = ("buffers", "clones", "follow", "lists", "missing", "new", "old", "op", "problems", "slots", "strict", "written")
 
     def __init__(self, strict: bool, op: str) -> None:
         self.strict = strict
         self.op = op
         self.clones: dict[int, nn.Module] = {}
+        self.lists: dict[int, Any] = {}  # copies of lists of plain values
         self.old: list[Known] = []  # the module's tensors,
         self.new: list[Tensor] = []  # and what was given for each
         self.buffers: list[tuple[dict[str, Any], str, Known | None]] = []  # each with the module's own
@@ -50,7 +51,7 @@ class Binding:
         if made is not None:
             self.check_shared(module, leaves, structure, place)
             return made
-        made, mine, ours, names, slots = blank(module)
+        made, mine, ours, names, slots = blank(module, self.lists)
         self.clones[id(module)] = made
         if names:
             self.follow.append((mine, names, place))
@@ -165,7 +166,7 @@ class Binding:
             given |= self.copy_written()
         isolated = self.isolate() if self.buffers else {}
         if self.follow or self.slots:
-            follow = Follow(module, self.clones, given, isolated)
+            follow = Follow(module, self.clones, given, isolated, self.lists)
             for mine, names, place in self.follow:
                 for name in names:
                     mine[name] = follow.attribute(mine[name], (place, name))

@@ -42,8 +42,15 @@ _set = object.__setattr__
 
 
 def plain(value: Any) -> bool:
-    """Say whether there is nothing to follow in an attribute: a plain value, or a tuple of them (a kernel size)."""
-    return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
+    """Say whether there is nothing to follow in an attribute: a plain value, a tuple of them (a kernel size), a bare function."""
+    kind = type(value)
+    if kind in PLAIN:
+        return True
+    if kind is tuple:
+        return PLAIN.issuperset(map(type, value))
+    if kind is types.FunctionType:
+        return not (value.__closure__ or value.__kwdefaults__ or value.__dict__) and PLAIN.issuperset(map(type, value.__defaults__ or ()))
+    return False
 
 
 def _names(theirs: dict[str, Any]) -> tuple[str, ...]:
@@ -82,7 +89,7 @@ _traceable_class = constant(traceable)
 Blank = tuple[nn.Module, dict[str, Any], dict[str, Any], tuple[str, ...], tuple[str, ...]]
 
 
-def _traced_blank(module: nn.Module) -> Blank:
+def _traced_blank(module: nn.Module, _lists: dict[int, Any]) -> Blank:
     theirs = module.__dict__
     everything, followed, slots, own_class, unhooked, methods = _plan(module, len(theirs))
     # The class itself where it will do: Dynamo knows where it comes from, and so its methods' closures.
@@ -98,8 +105,12 @@ def _traced_blank(module: nn.Module) -> Blank:
 
 
 @traced_as(_traced_blank)
-def blank(module: nn.Module) -> Blank:
+def blank(module: nn.Module, lists: dict[int, Any]) -> Blank:
     """Return a clone that has still the module's own tensors and sub-modules: hooks and flags its own, all else shared.
+
+    Args:
+        module: What to clone.
+        lists: The copies of lists of plain values made so far, by the identity of the list; a list keeps one copy.
 
     Returns:
         The clone, its `__dict__`, what is known of the module's own tensors, the names of attributes that may hold references
@@ -108,11 +119,11 @@ def blank(module: nn.Module) -> Blank:
     theirs = module.__dict__
     made = object.__new__(type(module))
     mine = theirs.copy()
-    hooked = False
+    hooked: list[str] = []
     for name in HOOKS:
         hooks = theirs[name]
         if hooks:
-            hooked = True
+            hooked.append(name)
         mine[name] = _copy(hooks)
     mine["_non_persistent_buffers_set"] = theirs["_non_persistent_buffers_set"].copy()
     mine["_apply"] = mine["requires_grad_"] = mine["_load_from_state_dict"] = Own(made)
@@ -122,12 +133,19 @@ def blank(module: nn.Module) -> Blank:
     # A dict keeps the order of insertion: with the first and the last standard name in place, all are between them.
     slots = _filled_slots(module) if type(module).__basicsize__ != _PLAIN_SIZE else ()
     names = list(theirs)
-    follow = hooked or names[0] != _FIRST or names[_COUNT - 1] != _LAST
+    if names[0] != _FIRST or names[_COUNT - 1] != _LAST:
+        release(mine)
+        return made, mine, theirs, _names(mine), slots
+    follow: list[str] = []
     for name in names[_COUNT:]:
-        if type(theirs[name]) not in PLAIN and not plain(theirs[name]):
-            follow = True
-            break
-    if not follow:
+        value = theirs[name]
+        if type(value) in PLAIN or plain(value):
+            continue
+        if type(value) is list and PLAIN.issuperset(map(type, value)):
+            mine[name] = lists.get(id(value)) or lists.setdefault(id(value), value.copy())
+        else:
+            follow.append(name)
+    if not (follow or hooked):
         return made, mine, theirs, (), slots
     release(mine)
-    return made, mine, theirs, _names(mine), slots
+    return made, mine, theirs, tuple([name for name in (*follow, *hooked) if name in mine]), slots

@@ -29,12 +29,14 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 class Follow:
     """What stands for what in one clone, and the walk that carries it into attributes."""
 
-    def __init__(self, root: nn.Module, clones: dict[int, nn.Module], given: dict[int, Tensor], isolated: dict[int, Tensor]) -> None:
+    def __init__(
+        self, root: nn.Module, clones: dict[int, nn.Module], given: dict[int, Tensor], isolated: dict[int, Tensor], lists: dict[int, Any]
+    ) -> None:
         self.root = root
         self._clones = clones
         self._given = given
         self._isolated = isolated
-        self._memo: dict[int, Any] = {}
+        self._memo = lists  # copies that were made already, and then all others
         self._handles: list[tuple[RemovableHandle, RemovableHandle]] = []
         self._wanted: frozenset[int] = frozenset()
 
