@@ -29,8 +29,15 @@ from tdfunc.structure import register_static as register_static
 from tdfunc.structure import static as static
 from tdfunc.transforms import ensemble as ensemble
 from tdfunc.transforms import grad as grad
+from tdfunc.transforms import hessian as hessian
+from tdfunc.transforms import hvp as hvp
 from tdfunc.transforms import init_ensemble as init_ensemble
+from tdfunc.transforms import jacfwd as jacfwd
+from tdfunc.transforms import jacrev as jacrev
+from tdfunc.transforms import jvp as jvp
+from tdfunc.transforms import per_sample_grad as per_sample_grad
 from tdfunc.transforms import value_and_grad as value_and_grad
+from tdfunc.transforms import vjp as vjp
 from tdfunc.transforms import vmap as vmap
 
 try:

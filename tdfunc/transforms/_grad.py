@@ -13,6 +13,7 @@ from tdfunc.structure import named_after, whole
 
 from . import _autograd as grad_by_autograd
 from ._flat import Rebuild, split
+from ._outputs import with_aux
 from ._parts import part_of
 
 
@@ -103,16 +104,7 @@ def grad(
 
 
 def _value(result: Any, has_aux: bool) -> tuple[Tensor, Any]:
-    if has_aux and not (isinstance(result, tuple) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
-        raise StructureError(
-            describe(
-                "grad: has_aux=True, so the function must return two things",
-                expected="(value, aux)",
-                got=type(result).__name__,
-                fix="return value, aux",
-            )
-        )
-    value, aux = result if has_aux else (result, None)
+    value, aux = with_aux(result, "grad") if has_aux else (result, None)
     if not isinstance(value, Tensor) or value.dim() != 0:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         fix = "return (value, aux) with has_aux=True" if isinstance(value, tuple) else "reduce it, e.g. value.mean()"

@@ -43,7 +43,7 @@ def part_of(args: tuple[Any, ...], argnums: int | tuple[int, ...], wrt: Any, op:
     found = [_argument(args, n, op) for n in wanted]
     leaves, rebuild = flatten(tuple(found))
     meant, narrow = _meant(found, wrt, op) if wrt is not None else ([True] * len(leaves), None)
-    at = [i for i, leaf in enumerate(leaves) if meant[i] and _is_float(leaf)]
+    at = [i for i, leaf in enumerate(leaves) if meant[i] and is_float(leaf)]
     if leaves and not at:
         raise _nothing([leaf for leaf, hit in zip(leaves, meant, strict=True) if hit], wrt, op)
 
@@ -94,17 +94,8 @@ def _argument(args: tuple[Any, ...], n: int, op: str) -> Any:
     return args[n]
 
 
-def _is_float(leaf: Any) -> bool:
+def is_float(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
-
-
-def float_leaves(tree: Any, op: str) -> list[int]:
-    """Return the positions of the float leaves of a pytree that has some, or no leaves at all."""
-    leaves = flatten(tree)[0]
-    at = [i for i, leaf in enumerate(leaves) if _is_float(leaf)]
-    if leaves and not at:
-        raise _nothing(leaves, None, op)
-    return at
 
 
 def _nothing(leaves: list[Any], wrt: Any, op: str) -> StructureError:
