@@ -13,7 +13,7 @@ from tdfunc._errors import StructureError, describe
 from tdfunc.core import TensorDict
 from tdfunc.structure import named_after, whole
 
-from ._dims import among, by_name, has_rules, without_rules, moved
+from ._dims import among, by_name, has_rules, moved, without_rules
 from ._flat import Rebuild, flatten
 
 
