@@ -7,15 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
-from tdfunc import ops
 from tdfunc._errors import StructureError, describe
-from tdfunc.core import TensorDict
 from tdfunc.structure import whole
 
 from ._flat import flatten
 from ._grad import grad
+from ._like import leaves_like
 from ._outputs import Outputs, outputs
 from ._parts import Part, is_float, part_of
 
@@ -95,7 +93,7 @@ def _vjp_of_trees(fn: Callable[..., Any], primals: Any, has_aux: bool) -> Any:
     value = out.value(leaves)
 
     def vjp_fn(cotangents: Any) -> Any:
-        (found,) = pull(tuple(out.floats(_leaves_like(value, cotangents, "vjp", "cotangent"))))
+        (found,) = pull(tuple(out.floats(leaves_like(value, cotangents, "vjp", "cotangent", is_float))))
         return part.like(list(found), torch.zeros_like)
 
     return (value, vjp_fn, aux) if has_aux else (value, vjp_fn)
@@ -158,37 +156,10 @@ def _directions(primals: Any, tangents: Any, op: str) -> tuple[tuple[int, ...], 
         )
     directions: list[Tensor] = []
     for n in argnums:
-        leaves = _leaves_like(primals[n], tangents[n], op, "tangent")
+        leaves = leaves_like(primals[n], tangents[n], op, "tangent", is_float)
         directions += [given for leaf, given in zip(flatten(primals[n])[0], leaves, strict=True) if is_float(leaf)]
     return argnums, directions
 
 
 def _length(given: Any) -> str:
     return f"{len(given)} in a {type(given).__name__}" if isinstance(given, tuple | list) else type(given).__name__
-
-
-def _leaves_like(model: Any, tree: Any, op: str, what: str) -> list[Any]:
-    """Return the leaves of a tangent or cotangent in the order of those of what it must be like."""
-    if type(model) is TensorDict:
-        leaves = list(ops.aligned(model, tree, f"{op} ({what})"))
-    else:
-        leaves, spec = _pytree.tree_flatten(tree)
-        if isinstance(model, Tensor) != isinstance(tree, Tensor) or (not isinstance(model, Tensor) and spec != _pytree.tree_structure(model)):
-            raise StructureError(
-                describe(f"{op}: the {what} is not like what it belongs to", expected=_shown(model), got=_shown(tree), fix=f"a {what} of that form")
-            )
-    for leaf, given in zip(flatten(model)[0], leaves, strict=True):
-        if is_float(leaf) and (not isinstance(given, Tensor) or given.shape != leaf.shape or given.dtype != leaf.dtype):
-            raise StructureError(
-                describe(
-                    f"{op}: the {what} has a leaf of another shape or dtype",
-                    expected=f"{tuple(leaf.shape)} {leaf.dtype}",
-                    got=f"{tuple(given.shape)} {given.dtype}" if isinstance(given, Tensor) else type(given).__name__,
-                    fix=f"torch.ones_like(x), or td.ones_like(), makes a {what} that fits",
-                )
-            )
-    return leaves
-
-
-def _shown(tree: Any) -> str:
-    return type(tree).__name__ if isinstance(tree, Tensor) else str(_pytree.tree_structure(tree))
