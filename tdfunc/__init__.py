@@ -27,11 +27,22 @@ from tdfunc.module import params_of as params_of
 from tdfunc.module import state_of as state_of
 from tdfunc.structure import register_static as register_static
 from tdfunc.structure import static as static
+from tdfunc.transforms import cond as cond
+from tdfunc.transforms import dynamic_shapes as dynamic_shapes
 from tdfunc.transforms import ensemble as ensemble
 from tdfunc.transforms import grad as grad
+from tdfunc.transforms import hessian as hessian
+from tdfunc.transforms import hvp as hvp
 from tdfunc.transforms import init_ensemble as init_ensemble
+from tdfunc.transforms import jacfwd as jacfwd
+from tdfunc.transforms import jacrev as jacrev
+from tdfunc.transforms import jvp as jvp
+from tdfunc.transforms import per_sample_grad as per_sample_grad
+from tdfunc.transforms import scan as scan
 from tdfunc.transforms import value_and_grad as value_and_grad
+from tdfunc.transforms import vjp as vjp
 from tdfunc.transforms import vmap as vmap
+from tdfunc.transforms import while_loop as while_loop
 
 try:
     __version__ = _version("tdfunc")

@@ -42,3 +42,18 @@ def _flatten_tuple(items: tuple[Any, ...]) -> tuple[list[Any], Rebuild]:
         parts.append((len(leaves), len(leaves) + len(found), rebuild))
         leaves += found
     return leaves, lambda leaves: tuple([rebuild(leaves[start:stop]) for start, stop, rebuild in parts])
+
+
+def split(aux: Any) -> tuple[list[Tensor], Rebuild]:
+    """Return the tensors of a pytree, and the function that puts others in their places."""
+    leaves, rebuild = flatten(aux)
+    if all(isinstance(leaf, Tensor) for leaf in leaves):
+        return leaves, rebuild
+
+    rest = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
+
+    def filled(tensors: list[Tensor]) -> Any:
+        waiting = iter(tensors)
+        return rebuild([next(waiting) if kept is None else kept[0] for kept in rest])
+
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)], filled

@@ -10,8 +10,10 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from tdfunc._errors import StructureError, describe
+from tdfunc.core import TensorDict
 from tdfunc.structure import named_after, whole
 
+from ._dims import among, by_name, has_rules, moved, without_rules
 from ._flat import Rebuild, flatten
 
 
@@ -27,9 +29,13 @@ def vmap(
 
     Args:
         fn: A function of tensors and trees.
-        in_dims: The dim to map of each positional argument: an int for all, or a tuple with an int or None each. For a
-            TensorDict an int counts for every leaf, as its batch dims come first.
-        out_dims: Where the mapped dim goes in the results.
+        in_dims: The dim to map of each positional argument: an int for all, or a tuple with an int, None (shared) or a tree
+            for each. For a TensorDict an int counts for every leaf, as its batch dims come first, and a dict from key path,
+            glob or predicate to dim gives rules for its leaves: the first that names a leaf counts, leaves that none names
+            are shared. A dict in the place of the tuple is from argument to dim: a position (0 where it is not named), or
+            the name of a keyword argument.
+        out_dims: Where the mapped dim goes in the results: an int, a tree, or for a TensorDict a dict of such rules, 0 for
+            leaves that none names.
         randomness: "error", "different" or "same": what random operations inside do.
         chunk_size: Map this many at a time, to bound memory.
 
@@ -37,7 +43,9 @@ def vmap(
         The mapped function. Inside, a TensorDict's batch size has the mapped dim no more; outside, results have it again.
 
     Raises:
-        StructureError: When called with a tensor as keyword argument: `torch.vmap` would not map it, without a word.
+        StructureError: When called with a tensor as keyword argument that in_dims do not name: `torch.vmap` would not map
+            it, without a word; and where dims do not fit arguments or results.
+        KeyPathError: If a rule matches nothing.
 
     Shapes:
         Arguments `(n, ...)` to results `(n, ...)`, for in_dims and out_dims 0.
@@ -51,12 +59,29 @@ def vmap(
         >>> tdfunc.vmap(lambda row: row.set("sum", row["x"].sum()))(td)["sum"]
         tensor([4., 4., 4.])
     """
+    ruled = has_rules(out_dims)
+    torch_dims = 0 if ruled else out_dims
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        _refuse_tensors(kwargs)
-        flat = _flat_arguments(args, in_dims) if isinstance(out_dims, int) else None
+        dims, named = by_name(in_dims, args, kwargs)
+        shared = {name: value for name, value in kwargs.items() if name not in named} if named else kwargs
+        _refuse_tensors(shared)
+        n = len(args)
+
+        def positional(*given: Any) -> Any:
+            return fn(*given[:n], **dict(zip(named, given[n:], strict=True)), **shared)
+
+        if named:
+            dims = (*dims, *named.values())
+            args = (*args, *[kwargs[name] for name in named])
+        result = mapped(positional if named else fn, args, dims, {} if named else shared)
+        return moved(result, out_dims) if ruled else result
+
+    def mapped(fn: Callable[..., Any], args: tuple[Any, ...], per_argument: Any, kwargs: dict[str, Any]) -> Any:
+        per_argument = without_rules(args, per_argument)
+        flat = _flat_arguments(args, per_argument) if isinstance(torch_dims, int) else None
         if flat is None:
-            return torch.vmap(fn, in_dims, out_dims, randomness, chunk_size=chunk_size)(*args, **kwargs)
+            return torch.vmap(fn, per_argument, torch_dims, randomness, chunk_size=chunk_size)(*args, **kwargs)
         leaves, dims, rebuild = flat
         results: list[Rebuild] = []
 
@@ -65,8 +90,8 @@ def vmap(
             results.append(again)
             return tuple(found)
 
-        mapped = torch.vmap(inner, dims, out_dims, randomness, chunk_size=chunk_size)(*leaves)
-        return results[-1](list(mapped))
+        out = torch.vmap(inner, dims, torch_dims, randomness, chunk_size=chunk_size)(*leaves)
+        return results[-1](list(out))
 
     return named_after(fn, whole(call))
 
@@ -78,8 +103,8 @@ def _refuse_tensors(kwargs: dict[str, Any]) -> None:
                 describe(
                     "vmap: a tensor given by keyword would not be mapped",
                     at=f"keyword {name!r}",
-                    expected="tensors as positional arguments, in_dims=None for those that all share",
-                    fix=f"vmap(lambda ..., {name}: fn(..., {name}={name}))",
+                    expected="tensors as positional arguments, or named in in_dims, with None for those that all share",
+                    fix=f"in_dims={{{name!r}: 0}}, or None for 0",
                 )
             )
 
@@ -89,17 +114,24 @@ def _flat_arguments(args: tuple[Any, ...], in_dims: Any) -> tuple[list[Any], Any
 
     None where torch has to look, be it to say what is wrong.
     """
-    per_argument = (in_dims,) * len(args) if isinstance(in_dims, int) else in_dims
+    per_argument: Any = (in_dims,) * len(args) if isinstance(in_dims, int) else in_dims
     if not isinstance(per_argument, tuple | list) or len(per_argument) != len(args):
         return None
     leaves: list[Any] = []
     dims: list[int] = []
     parts: list[tuple[Any, int, Rebuild]] = []  # a shared argument as it is, or how many of the mapped leaves are its own
     for argument, dim in zip(args, per_argument, strict=True):
-        if dim is None:  # pyright: ignore[reportUnnecessaryComparison]
+        if dim is None:
             parts.append((argument, 0, _no_rebuild))
             continue
         found, rebuild = flatten(argument)
+        if type(dim) is TensorDict and type(argument) is TensorDict and dim._structure is argument._structure:
+            each: Any = dim._leaves
+            at = [i for i, one in enumerate(each) if one is not None]
+            parts.append((None, len(at), among(found, at, rebuild)))
+            leaves += [found[i] for i in at]
+            dims += [each[i] for i in at]
+            continue
         if not isinstance(dim, int) or not all(isinstance(leaf, Tensor) for leaf in found):
             return None
         parts.append((None, len(found), rebuild))
