@@ -40,7 +40,7 @@ def clip_by_global_norm(max_norm: float | Tensor) -> GradientTransform:
         >>> opt = tdfunc.optim.chain(tdfunc.optim.clip_by_global_norm(5.0), tdfunc.optim.sgd(1.0))
         >>> params, grads = tdfunc.TensorDict(a=0.0, b=0.0), tdfunc.TensorDict(a=30.0, b=40.0)
         >>> opt.step(params, grads, opt.init(params))[0]["b"]
-        tensor(-4.)
+        tensor(-4.0000)
     """
     check_factor("max_norm", max_norm)
 

@@ -1,4 +1,4 @@
-"""sgd, adam and adamw take the steps of torch.optim, to the last digits of float64, whatever the options."""
+"""The rules that torch.optim has take its steps, to the last digits of float64, whatever the options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from tdfunc import TensorDict, optim, stack
 
-STEPS = 100
+STEPS = 200
 
 
 def grid(**options):
@@ -23,8 +23,21 @@ SGD = [
     if not (o["nesterov"] and (o["momentum"] == 0 or o["dampening"]))
 ]
 ADAM = grid(weight_decay=(0.0, 0.1), amsgrad=(False, True), maximize=(False, True), betas=((0.9, 0.999), (0.0, 0.5), (0.8, 0.5)), eps=(1e-8, 1e-2))
-CASES = [("sgd", o) for o in SGD] + [("adam", o) for o in ADAM] + [("adamw", o) for o in ADAM]
-TORCH = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+BOTH = {"weight_decay": (0.0, 0.1), "maximize": (False, True)}
+BETAS = {"betas": ((0.9, 0.999), (0.8, 0.5)), "eps": (1e-8, 1e-2)}
+OPTIONS = {
+    "sgd": SGD,
+    "adam": ADAM,
+    "adamw": ADAM,
+    "rmsprop": grid(alpha=(0.99, 0.5), momentum=(0.0, 0.9), centered=(False, True), **BOTH),
+    "adagrad": grid(lr_decay=(0.0, 0.1), initial_accumulator_value=(0.0, 0.5), eps=(1e-10, 1e-2), **BOTH),
+    "adadelta": grid(rho=(0.9, 0.5), eps=(1e-6, 1e-2), **BOTH),
+    "adamax": grid(**BETAS, **BOTH),
+    "radam": grid(decoupled_weight_decay=(False, True), **BETAS, **BOTH),
+}
+CASES = [(kind, o) for kind, options in OPTIONS.items() for o in options]
+NAMES = {"sgd": "SGD", "adamw": "AdamW", "rmsprop": "RMSprop", "radam": "RAdam"}
+TORCH = {kind: getattr(torch.optim, NAMES.get(kind, kind.title())) for kind in OPTIONS}
 
 
 def tree(dtype=torch.float64):
@@ -67,7 +80,7 @@ def assert_near(got, expected, tolerance=1e-9):
 
 
 @pytest.mark.parametrize(("kind", "options"), CASES, ids=[f"{kind}-{'-'.join(map(str, o.values()))}" for kind, o in CASES])
-def test_a_hundred_steps_are_torchs(kind, options):
+def test_two_hundred_steps_are_torchs(kind, options):
     params = tree()
     got = run(kind, params, **options)
     assert_near(got, run_torch(kind, params, **options))
