@@ -28,6 +28,7 @@ OPERATIONS = {
     "numel": lambda td: td["x"] * td.numel(),
     "constructor": lambda td: TensorDict({"a": td["x"], "b": {"c": td["y", "z"]}, ("d", "e"): td["x"], "s": "t"}, td.batch_size),
     "constructor by keyword": lambda td: TensorDict(a=td["x"], b=td),
+    "is empty": lambda td: td["x"] * (1 + td.is_empty() + 2 * td.empty().is_empty()),
     "set": lambda td: td.set("n", td["x"].sum(-1)).set(("y", "k"), td["x"]).set("x", td["x"] + 1).set("t", "u"),
     "set a subtree": lambda td: td.set("y", {"a": td["x"]}).set("sub", td),
     "update": lambda td: td.update({"n": td["x"], "y": {"k": td["x"]}}),

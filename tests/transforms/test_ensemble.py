@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tdfunc import TensorDict, bind, buffers_of, ensemble, params_of, stack, state_of, vmap
+from tdfunc import TensorDict, bind, buffers_of, ensemble, params_of, stack, state_of, value_and_grad, vmap
 from tdfunc._errors import BatchSizeError, StructureError
 
 
@@ -171,6 +171,203 @@ def test_a_meta_template_is_enough():
     assert_same(ensemble(template.to("meta"))(state, x), expected)
 
 
+class Item(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * self.weight.sum().item()
+
+
+class Branches(nn.Linear):
+    def forward(self, x):
+        out = super().forward(x)
+        return out.sin() if out.sum() > 0 else out.cos()
+
+
+class Picks(nn.Linear):
+    def forward(self, x):
+        out = super().forward(x)
+        return out[out > 0].sum()
+
+
+class Numpy(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + torch.from_numpy(self.bias.detach().numpy())
+
+
+class Writes(nn.Linear):
+    def forward(self, x):
+        return torch.zeros(len(x), 2, dtype=x.dtype).add_(super().forward(x))
+
+
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class Applies(nn.Linear):
+    def forward(self, x):
+        return Own.apply(super().forward(x))
+
+
+CANNOT = [Item, Branches, Picks, Numpy, Writes, Applies]
+
+
+@pytest.mark.parametrize("cls", CANNOT, ids=lambda cls: cls.__name__)
+def test_what_vmap_cannot_run_is_an_error_that_names_the_argument_or_a_loop(cls):
+    template, x = cls(3, 2).double(), rows()
+    params = stack([params_of(cls(3, 2).double()) for _ in range(4)]).requires_grad()
+    with pytest.raises(StructureError, match=r'(?s)vmap cannot run this module.*fix: .*fallback="loop"') as caught:
+        ensemble(template)(params, x)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    out = ensemble(template, fallback="loop")(params, x)
+    alone = [params[k].detach().requires_grad() for k in range(4)]
+    expected = torch.stack([bind(template, state)(x) for state in alone])
+    assert torch.equal(out, expected)
+    got = torch.autograd.grad(out.sin().sum(), params._leaves)
+    wanted = torch.autograd.grad(expected.sin().sum(), [leaf for state in alone for leaf in state._leaves])
+    assert_same(list(got), [torch.stack(wanted[i :: len(got)]) for i in range(len(got))])
+
+
+class Fails(nn.Linear):
+    def forward(self, x):
+        raise RuntimeError("on purpose")
+
+
+def test_an_error_of_the_module_itself_comes_as_it_is():
+    state = stack([params_of(Fails(3, 2))] * 2)
+    for fallback in ("error", "loop"):
+        with pytest.raises(RuntimeError, match="^on purpose$"):
+            ensemble(Fails(3, 2), fallback=fallback)(state, rows())
+
+
+@pytest.mark.parametrize("name", IN_DIMS)
+def test_the_loop_is_what_vmap_is(name):
+    in_dims, mapped, keywords = IN_DIMS[name]
+    template, states = Two(), stack([params_of(Two()) for _ in range(4)])
+    args = [rows(6, 4) if 0 in mapped else rows(), torch.randn(4, 2).double() if 1 in mapped else torch.randn(2).double()]
+    scale = torch.randn(4).double() if "scale" in keywords else torch.tensor(2.0).double()
+    call = lambda fallback: ensemble(template, in_dims=in_dims, fallback=fallback)(states, *args, scale=scale)
+    assert_same(call("loop"), call("error"))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_loop_with_buffers_and_gradients_is_what_vmap_is(training, compiled):
+    template, states, x = net().train(training), stack(members(3)), rows(6, 3)
+
+    def run(fallback):
+        def loss(params, buffers, x):
+            out, buffers = ensemble(template, in_dims=0, fallback=fallback, buffers=True)(params | buffers, x)
+            return out.sin().sum(), buffers
+
+        fn = value_and_grad(loss, has_aux=True)
+        return torch.compile(fn, fullgraph=True, backend="eager") if compiled else fn
+
+    params, start = states.select(*params_of(template).keys(True, True)), states.select(*buffers_of(template).keys(True, True))
+    (loop, loop_buffers), loop_grads = run("loop")(params, start, x)
+    (out, buffers), grads = run("error")(params, start, x)
+    assert_same(loop, out)
+    assert buffers.batch_size == loop_buffers.batch_size == (3,)
+    assert loop_buffers.structure is buffers.structure
+    assert loop_buffers.allclose(buffers, rtol=1e-12, atol=1e-12)
+    assert loop_grads.allclose(grads, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("fallback", ["error", "loop"])
+@pytest.mark.parametrize("given", ["params and buffers", "params"])
+def test_buffers_after_the_call_are_returned_when_asked_for(fallback, given):
+    template, states, x = net(), members(3), rows()
+    names = set(params_of(template).keys(True, True))
+    if given == "params":
+        states = [state.select(*names) for state in states]
+    out, after = ensemble(template, buffers=True, fallback=fallback)(stack(states), x)
+    for i, state in enumerate(states):
+        bound = bind(template, state)
+        assert_same(out[i], bound(x))
+        assert after[i].allclose(buffers_of(bound), rtol=1e-12, atol=1e-12)
+        assert after[i].structure is buffers_of(bound).structure
+    assert template[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("fallback", ["error", "loop"])
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_without_buffers_their_tree_is_empty_but_has_members(fallback, chunk_size):
+    params = stack([params_of(nn.Linear(3, 2)) for _ in range(4)])
+    out, after = ensemble(nn.Linear(3, 2), buffers=True, fallback=fallback, chunk_size=chunk_size)(params, torch.ones(5, 3))
+    assert out.shape == (4, 5, 2)
+    assert (after.is_empty(), after.batch_size) == (True, (4,))
+
+
+@pytest.mark.parametrize("fallback", ["error", "loop"])
+def test_a_module_without_parameters_has_members_too(fallback):
+    out = ensemble(nn.Dropout(0.5), fallback=fallback)(TensorDict(batch_size=(3,)), torch.ones(64))
+    assert out.shape == (3, 64)
+    assert len({tuple(o.tolist()) for o in out}) == 3
+
+
+@pytest.mark.parametrize("fallback", ["error", "loop"])
+@pytest.mark.parametrize("mapped", [True, False])
+def test_with_the_same_randomness_a_member_is_the_module_alone_from_the_same_seed(fallback, mapped):
+    states, x = stack([params_of(DROP) for _ in range(3)]), torch.randn(3, 7, 3) if mapped else torch.randn(7, 3)
+    torch.manual_seed(5)
+    out = ensemble(DROP, in_dims=0 if mapped else None, randomness="same", fallback=fallback)(states, x)
+    after = torch.randn(2)
+    for i in range(3):
+        torch.manual_seed(5)
+        torch.testing.assert_close(out[i], bind(DROP, states[i])(x[i] if mapped else x))
+        assert torch.equal(torch.randn(2), after)
+
+
+def test_in_a_loop_a_member_draws_what_the_modules_in_a_loop_draw():
+    states, x = [params_of(DROP) for _ in range(3)], torch.randn(7, 3)
+    torch.manual_seed(5)
+    out = ensemble(DROP, fallback="loop")(stack(states), x)
+    torch.manual_seed(5)
+    assert torch.equal(out, torch.stack([bind(DROP, state)(x) for state in states]))
+
+
+def test_a_dict_names_positions_too():
+    template, states = Two(), [params_of(Two()) for _ in range(4)]
+    x, shift, scale = rows(6, 4), torch.randn(2).double(), torch.randn(4).double()
+    got = ensemble(template, in_dims={0: 0, "scale": 0})(stack(states), x, shift, scale=scale)
+    for i, state in enumerate(states):
+        assert_same(got["y"][i], bind(template, state)(x[i], shift, scale=scale[i])["y"])
+
+
+@pytest.mark.parametrize("fallback", ["error", "loop"])
+def test_in_dims_may_be_other_dims_and_trees(fallback):
+    class Pair(nn.Linear):
+        def forward(self, pair, more):
+            return super().forward(pair["x"]) * pair["scale"] + more[0]
+
+    template, states = Pair(3, 2), [params_of(Pair(3, 2)) for _ in range(4)]
+    x, scale, more = torch.randn(5, 3, 4), torch.tensor(2.0), torch.randn(2, 4)
+    run = ensemble(template, in_dims=({"x": -1, "scale": None}, (1,)), fallback=fallback)
+    got = run(stack(states), {"x": x, "scale": scale}, (more,))
+    for i, state in enumerate(states):
+        torch.testing.assert_close(got[i], bind(template, state)({"x": x[..., i], "scale": scale}, (more[:, i],)))
+
+
+class Uneven(nn.Linear):
+    def forward(self, x):
+        out = super().forward(x)
+        return out[: int(self.bias[0])]
+
+
+class Mixed(nn.Linear):
+    def forward(self, x):
+        return (x, x) if self.bias[0] > 1 else x
+
+
+class Counts(nn.Linear):
+    def forward(self, x):
+        return x, 3
+
+
 REFUSED = {
     "no member dim": (
         BatchSizeError,
@@ -186,6 +383,52 @@ REFUSED = {
         StructureError,
         lambda: ensemble(Two(), in_dims={"skale": 0})(stack([params_of(Two())]), 1, 2, scale=3),
         r"no keyword argument.*got: \['skale'\]",
+    ),
+    "unknown position": (
+        StructureError,
+        lambda: ensemble(Two(), in_dims={2: 0})(stack([params_of(Two())]), 1, 2),
+        r"no position\n  expected: \[0, 1\]\n  got: \[2\]",
+    ),
+    "unknown randomness": (StructureError, lambda: ensemble(Two(), randomness="some"), r"unknown randomness\n  expected: 'different' or"),
+    "unknown fallback": (StructureError, lambda: ensemble(Two(), fallback="vmap"), r"unknown fallback\n  expected: 'error' or 'loop'\n  got: 'vmap'"),
+    "members that differ": (
+        BatchSizeError,
+        lambda: ensemble(Two(), in_dims=(0, None))(stack([params_of(Two())] * 3), rows(6, 4), 2),
+        r"no entry for each member\n  at: argument 0\n  expected: size 3 along dim 0\n  got: shape \(4, 6, 3\)",
+    ),
+    "members that differ, by keyword": (
+        BatchSizeError,
+        lambda: ensemble(Two(), in_dims={"scale": 0}, fallback="loop")(stack([params_of(Two())] * 3), rows(), 2, scale=torch.ones(4)),
+        r"at: keyword 'scale'",
+    ),
+    "no member dim in an argument": (
+        BatchSizeError,
+        lambda: ensemble(Two(), in_dims=0)(stack([params_of(Two())] * 3), rows(6, 3), 2.0),
+        r"at: argument 1.*got: float",
+    ),
+    "randomness in a loop": (
+        StructureError,
+        lambda: ensemble(DROP, randomness="error", fallback="loop")(stack([params_of(DROP)] * 2), torch.ones(1, 3)),
+        r'a random operation ran, which randomness="error" refuses\n  at: member 0',
+    ),
+    "shapes that differ": (
+        StructureError,
+        lambda: ensemble(Uneven(3, 2), fallback="loop")(
+            stack([params_of(Uneven(3, 2)).set("bias", torch.full((2,), k)) for k in (2.0, 3.0)]), torch.ones(5, 3)
+        ),
+        r"different form\n  at: member 1\n  expected: as member 0: \(2, 2\), torch.float32\n  got: \(3, 2\)",
+    ),
+    "forms that differ": (
+        StructureError,
+        lambda: ensemble(Mixed(3, 2), fallback="loop")(
+            stack([params_of(Mixed(3, 2)).set("bias", torch.full((2,), k)) for k in (0.0, 3.0)]), torch.ones(5, 3)
+        ),
+        r"different form\n  at: member 1\n  expected: as member 0: Tensor of 1 leaves\n  got: tuple of 2",
+    ),
+    "no tensor": (
+        StructureError,
+        lambda: ensemble(Counts(3, 2), fallback="loop")(stack([params_of(Counts(3, 2))] * 2), torch.ones(5, 3)),
+        r"a result is no tensor\n  at: member 0.*got: int",
     ),
 }
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from tdfunc import bind, buffers_of, ensemble, init_ensemble, params_of
+from tdfunc import bind, buffers_of, cat, ensemble, grad, init_ensemble, optim, params_of, stack, vmap
 from tdfunc._errors import BatchSizeError, StructureError, TdfuncError
 
 
@@ -139,6 +143,88 @@ def test_ties_and_dtypes_are_those_of_a_member():
     assert params["a", "weight"] is params["b", "weight"]
 
 
+def test_later_members_are_those_of_a_larger_ensemble():
+    _, params, buffers = init_ensemble(net, 6, seed=3)
+    _, later, later_buffers = init_ensemble(net, 2, seed=3, start=4)
+    assert later.equal(params[4:])
+    assert later_buffers.equal(buffers[4:])
+
+
+@pytest.mark.parametrize("make", [net, lambda: nn.Linear(3, 2)], ids=["buffers", "none"])
+def test_members_are_added_dropped_and_selected(make):
+    _, params, buffers = init_ensemble(make, 6, seed=3)
+    opt = optim.adam(0.1)
+    grads = params.map(torch.cos)
+    after, state = opt.step(params, grads, opt.init(params))
+    for tree in (params, buffers, after, state):
+        chosen = tree[[4, 0, 4]]
+        assert chosen.batch_size == (3,)
+        assert chosen.equal(stack([tree[4], tree[0], tree[4]]))
+        assert tree[torch.tensor([1, 0, 0, 0, 1, 1]).bool()].equal(tree[[0, 4, 5]])
+        assert cat([tree[:2], tree[3:]]).equal(tree[[0, 1, 3, 4, 5]])
+        assert cat([tree[:4], tree[4:]]).equal(tree)
+        assert chosen.structure is tree.structure or tree.is_empty()  # without a leaf it holds the size
+
+
+def test_a_member_that_joins_later_trains_as_if_alone():
+    """Its optimizer state starts anew: the step counts of the members differ from then on."""
+    make, opt = lambda: nn.Linear(3, 1).double(), optim.adam(0.1)
+    skeleton, params, _ = init_ensemble(make, 2, seed=0)
+    x, y = torch.randn(8, 3).double(), torch.randn(8, 1).double()
+    each = vmap(grad(lambda p: (bind(skeleton, p)(x) - y).pow(2).mean()))
+    train = lambda params, state: opt.step(params, each(params), state)
+    params, state = train(params, opt.init(params))
+    new = init_ensemble(make, 1, seed=0, start=2)[1]
+    params, state = train(cat([params, new]), cat([state, opt.init(new)]))
+    alone, _ = train(new, opt.init(new))
+    assert state["step"].tolist() == [2, 2, 1]
+    assert params[2:].allclose(alone, rtol=1e-12, atol=1e-14)
+
+
+def test_one_member_lives_at_a_time():
+    """Counted by weak references to the modules and their tensors, with the garbage collector off."""
+    modules, tensors, most = [], [], []
+
+    def factory():
+        most.append((sum(ref() is not None for ref in modules), sum(ref() is not None for ref in tensors)))
+        made = net()
+        modules.append(weakref.ref(made))
+        tensors.extend(weakref.ref(tensor) for tensor in [*made.parameters(), *made.buffers()])
+        return made
+
+    gc.disable()
+    try:
+        skeleton, params, buffers = init_ensemble(factory, 5, seed=0)
+    finally:
+        gc.enable()
+    assert most == [(0, 0)] * 5
+    assert not any(ref() is not None for ref in [*modules, *tensors])
+    assert params.batch_size == buffers.batch_size == (5,)
+    assert all(tensor.is_meta for tensor in [*skeleton.parameters(), *skeleton.buffers()])
+
+
+def test_the_bytes_held_are_the_ensemble_and_one_member():
+    """What is allocated on the way: the trees once, and never two members beside them."""
+    live, most = {}, [0]
+    one = lambda: nn.Linear(64, 64)
+
+    class Counts(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            for tensor in pytree.tree_leaves(out):
+                if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+                    storage = tensor.untyped_storage()
+                    live[storage._cdata] = weakref.ref(storage), storage.nbytes()
+            most[0] = max(most[0], sum(size for ref, size in live.values() if ref() is not None))
+            return out
+
+    with Counts():
+        _, params, _ = init_ensemble(one, 6, seed=0)
+    member = params_of(one()).bytes()
+    assert params.bytes() == 6 * member
+    assert params.bytes() <= most[0] < params.bytes() + 2 * member
+
+
 def changing(*makers):
     rest = iter(makers)
 
@@ -151,6 +237,8 @@ def changing(*makers):
 REFUSED = {
     "no member": (StructureError, lambda: init_ensemble(net, 0), r"an ensemble has members\n  expected: n >= 1\n  got: 0"),
     "negative": (StructureError, lambda: init_ensemble(net, -2), r"got: -2"),
+    "negative start": (StructureError, lambda: init_ensemble(net, 2, seed=0, start=-1), r"expected: start >= 0, and a seed\n  got: start=-1, seed=0"),
+    "start of no seed": (StructureError, lambda: init_ensemble(net, 2, start=1), r"got: start=1, seed=None"),
     "no module": (StructureError, lambda: init_ensemble(lambda: 3, 2), r"the factory must return a module\n  got: int"),
     "other structure": (
         StructureError,

@@ -120,4 +120,4 @@ class Facts(Tree):
 
     def is_empty(self) -> bool:
         """Say whether there is no leaf."""
-        return not self._leaves
+        return len(self._leaves) == 0  # torch.compile 2.13 has no `not` of a tuple of tensors
