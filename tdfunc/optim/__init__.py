@@ -23,6 +23,8 @@ from ._lion import lion as lion
 from ._lookahead import lookahead as lookahead
 from ._rmsprop import rmsprop as rmsprop
 from ._sgd import sgd as sgd
+from ._torch import from_torch as from_torch
+from ._torch import to_torch as to_torch
 from ._transform import GradientTransform as GradientTransform
 from ._transform import chain as chain
 from ._transform import stateless as stateless
